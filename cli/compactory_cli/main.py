@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from .commands import (
     console,
@@ -25,40 +25,21 @@ from .commands import (
     watch,
 )
 from .commands.spark import command as spark
-from .context.flags import Flags, root_command
+from .context.flags import App, root
 from .demo import command as demo
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(
+app = App(
     name="compactory",
     help="Reference directories at memory speed: Postgres tables → compacted Kafka topics → lookups.",
-    no_args_is_help=True,
+    cls=TyperGroup,
     add_completion=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
 
-
-def _print_version(is_requested: bool) -> None:
-    if is_requested:
-        from importlib.metadata import version
-
-        print(f"compactory {version('compactory')}")
-        raise typer.Exit
-
-
-@app.callback()
-@root_command
-def root(
-    _flags: Flags,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Accept the common flags before the command's name as well."""
-
-
+app.callback()(root)
 app.command("get")(get.get)
 app.command("put")(put.put)
 app.command("delete")(put.delete)

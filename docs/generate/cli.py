@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 
 from compactory_cli.context import failure
-from compactory_cli.context.flags import COMMON_OPTIONS
 from compactory_cli.main import app
 
 from .markdown import cell, code, page, table, unmarked
@@ -45,9 +44,8 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _section(command: tuple[str, Any]) -> str:
     path, item = command
-    own = [each for each in item.params if getattr(each, "rich_help_panel", None) != "Common options"]
-    arguments = [each for each in own if "Argument" in type(each).__name__]
-    options = [each for each in own if each not in arguments and each.name != "help"]
+    arguments = [each for each in item.params if "Argument" in type(each).__name__]
+    options = [each for each in item.params if each not in arguments and each.name != "help"]
     usage = " ".join([path, *(_metavar(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
     parts = [f"## {path}", f"```text\n{usage}\n```", _help(item)]
     parts += [_arguments(arguments)] if arguments else []
@@ -88,8 +86,7 @@ def _metavar(argument: Any) -> str:
 
 
 def _help(command: Any) -> str:
-    text = unmarked(command.help or "").strip()
-    return text.removesuffix(unmarked(COMMON_OPTIONS)).strip()
+    return unmarked(command.help or "").strip()
 
 
 def _first(command: Any) -> str:

@@ -8,16 +8,13 @@ import pty
 import re
 import subprocess
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from compactory.loading import Loading
-from compactory_cli.views import loading_bars, spark_progress
+from compactory_cli.views import loading_bars
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
-from compactory_cli.views.spark_progress import StageBars
 from compactory_connectors.source.polling.record_batch import Load
 from compactory_connectors.source.status.board import StatusBoard
 from tests.api.serving import ask
@@ -135,25 +132,3 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
     with Bars() as bars:
         bars.show(bars_of_loads([board.picture()]))
     assert plain.getvalue() == ""
-
-
-def test_a_stage_on_spark_is_a_bar_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the share of the tasks that Spark has done."""
-    seen = io.StringIO()
-    terminal = Console(file=seen, force_terminal=True, width=120)
-    monkeypatch.setattr(loading_bars, "error_output", lambda: terminal)
-    monkeypatch.setattr(spark_progress, "error_output", lambda: terminal)
-    tracker = SimpleNamespace(
-        getActiveJobsIds=lambda: [1],
-        getJobInfo=lambda _job: SimpleNamespace(stageIds=[1]),
-        getStageInfo=lambda _stage: SimpleNamespace(numCompletedTasks=3, numTasks=10),
-    )
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
-    with StageBars() as stages:
-        stages.begin("starting Spark", None)
-        eventually(lambda: "starting Spark" in seen.getvalue(), 5)
-        with stages.watching(spark):
-            stages.begin("reading", 1000)
-            eventually(lambda: "300 of 1,000 rows" in seen.getvalue(), 5)
-            stages.end()
-    assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"

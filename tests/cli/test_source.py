@@ -194,7 +194,8 @@ def test_a_missing_table_or_column_is_found_before_anything_is_written(
     ids=" ".join,
 )
 def test_a_database_given_beside_the_connectors_is_not_taken_in_silence(words: list[str]) -> None:
-    command = [*words, "absent.json", "--kafka", "127.0.0.1:1"]
+    required = {"set": ["--to-time", "2024-01-31"], "import": ["--from-connect", "t"]}.get(words[-1], [])
+    command = [*words, *required, "absent.json", "--kafka", "127.0.0.1:1"]
     outcome = in_process(*command, "--postgres", "postgresql://user@localhost/other")
     assert outcome.code == 2
     assert outcome.err.count("--postgres is not used: a source connects to connection.url of its connector") == 1

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from compactory_cli.views.tables import Column, Table, print_tables, time_text
-from compactory_cli.views.terminal import _new_console, counted, legible, number, output
+from compactory_cli.views.terminal import _new_console, counted, legible, number, output, use_json
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,13 @@ def test_a_list_is_a_table_for_people_and_a_document_for_programs(capsys: pytest
     rows = [_Row("a", 1234, datetime(2024, 1, 31, 10, tzinfo=UTC), b"k")]
     columns = (Column("name"), Column("bytes", number, "size", right=True), Column("at", time_text), Column("key"))
     table = Table("rows", rows, columns)
-    print_tables(table, as_json=True, more=1)
+    use_json(True)
+    print_tables(table, more=1)
+    use_json(False)
     document = {"name": "a", "size": 1234, "at": "2024-01-31T10:00:00+00:00", "key": "k"}
     assert json.loads(capsys.readouterr().out) == {"rows": [document], "more": 1}
     output.cache_clear()
-    print_tables(replace(table, items=[_Row("b", 1, rows[0].at)]), replace(table, items=[], none="none"), as_json=False)
+    print_tables(replace(table, items=[_Row("b", 1, rows[0].at)]), replace(table, items=[], none="none"))
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["name", "bytes", "at", "key"]
     assert out[2].split() == ["b", "1", "2024-01-31", "10:00:00", "–"]

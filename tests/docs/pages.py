@@ -83,7 +83,8 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def usage_problem(words: list[str]) -> str | None:
     """What ``compactory`` would not understand of its arguments."""
-    command: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(app)
+    command = root
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         name = rest.pop(0)
@@ -92,7 +93,7 @@ def usage_problem(words: list[str]) -> str | None:
         command = command.commands[name]
     known = {
         option: item
-        for item in command.params
+        for item in (*command.params, *root.params)
         for option in (*item.opts, *item.secondary_opts)
         if option.startswith("--")
     }

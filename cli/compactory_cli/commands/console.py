@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from compactory.errors import ConfigError
 
-from ..context.flags import Flags, LogLevel, command, option
+from ..context.flags import LogLevel, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import Problems, begin, refuse
 from ..views.terminal import warn
@@ -24,9 +24,7 @@ __all__ = ["console_options", "run_console"]
 _LISTEN = "127.0.0.1:8081"
 
 
-@command
 def run_console(
-    flags: Flags,
     listen: Annotated[str, option("--listen", "HOST:PORT", "Address to listen on.")] = _LISTEN,
     server: Annotated[
         list[str] | None, option("--server", "URL", "A process to show, beside those of [console]; may be repeated.")
@@ -40,7 +38,7 @@ def run_console(
 
     Example: `compactory console --server http://127.0.0.1:8080`
     """
-    configuration = begin(flags, LogLevel.INFO)
+    configuration = begin(LogLevel.INFO)
     from compactory_api.http.listen import Listen
 
     place = Listen.parse(listen)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command
+from ..context.flags import argument
 from ..context.session import begin
 from ..views.tables import Column, Table, bold, print_tables, red_if_any
-from ..views.terminal import marked, number, output, seconds
+from ..views.terminal import marked, number, output, seconds, wants_json
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -31,9 +31,7 @@ _STATE = Column("state", None, lambda row: marked("yellow", row["state"]) if row
 _SERVED = (*_NAMES, _STATE, *_COUNTS, Column("age", seconds, "age_seconds", right=True))
 
 
-@command
 def directories(
-    flags: Flags,
     names: Annotated[
         list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml or of the server, or topics.")
     ] = None,
@@ -46,11 +44,11 @@ def directories(
 
     Example: `compactory directories --json`
     """
-    configuration = begin(flags)
+    configuration = begin()
     named = names or []
     rows = configuration.server().directories(named) if configuration.url else _read_all(configuration, named)
-    print_tables(Table("directories", rows, _SERVED if configuration.url else _LOADED, ""), as_json=flags.json)
-    for row in () if flags.json else rows:
+    print_tables(Table("directories", rows, _SERVED if configuration.url else _LOADED, ""))
+    for row in () if wants_json() else rows:
         if row.get("stale"):
             output().print(marked("bold", row["name"]), f"is old: {row['stale']}", markup=False, highlight=False)
         if row.get("unusable"):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, flag, option
+from ..context.flags import argument, flag, option
 from ..context.session import begin, refuse
 from ..views.moment import moment_text
 from ..views.tables import Column, Table, bold, print_tables
-from ..views.terminal import answer, fields, number, write
+from ..views.terminal import answer, fields, number, wants_json, write
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -32,9 +32,7 @@ _RECORDS = (
 _Place = tuple[str, int, int]  # directory, partition, offset
 
 
-@command
 def list_errors(
-    flags: Flags,
     names: Annotated[
         list[str] | None, argument("[DIRECTORY…]", "Only bad records of these directories; default: all.")
     ] = None,
@@ -52,17 +50,17 @@ def list_errors(
 
     Example: `compactory errors terminal_acquirer --retry`
     """
-    configuration = begin(flags)
+    configuration = begin()
     selected = _parse_places(places or [])
+    if retry and skip:
+        refuse("--retry and --skip contradict each other; give one")
     if retry or skip:
-        _resolve_records(
-            configuration, names or [], selected, "retry" if retry else "skip", flags, is_contradictory=retry and skip
-        )
+        _resolve_records(configuration, names or [], selected, "retry" if retry else "skip")
         return
     listed, outstanding = _read_records(configuration, names or [], selected)
     records = _select_records(listed, names or [], selected)
-    print_tables(Table("errors", records, _RECORDS, "no bad records"), as_json=flags.json, outstanding=outstanding)
-    if outstanding > len(listed) and not flags.json:
+    print_tables(Table("errors", records, _RECORDS, "no bad records"), outstanding=outstanding)
+    if outstanding > len(listed) and not wants_json():
         write(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
 
 
@@ -116,34 +114,19 @@ def _select_records(records: list[dict[str, Any]], names: Sequence[str], selecte
     ]
 
 
-def _resolve_records(
-    configuration: Configuration,
-    names: Sequence[str],
-    selected: set[_Place],
-    verb: str,
-    flags: Flags,
-    *,
-    is_contradictory: bool,
-) -> None:
-    if is_contradictory:
-        refuse("--retry and --skip contradict each other; give one")
+def _resolve_records(configuration: Configuration, names: Sequence[str], selected: set[_Place], verb: str) -> None:
     if not configuration.url:
         refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL")
     if verb == "skip" and not names and not selected:
         refuse("--skip drops records for good: name directories, or records by --place")
-    server = configuration.server(orders=True)
     places = None
     if names or selected:
-        places = [
-            {name: record[name] for name in ("directory", "partition", "offset")}
-            for record in _select_records(
-                _read_records(configuration, names, selected, orders=True)[0], names, selected
-            )
-        ]
-    result = server.resolve(verb, places)
+        listed, _ = _read_records(configuration, names, selected, orders=True)
+        records = _select_records(listed, names, selected)
+        places = [{name: record[name] for name in ("directory", "partition", "offset")} for record in records]
+    result = configuration.server(orders=True).resolve(verb, places)
     participle = "applied" if verb == "retry" else "dropped"
-    message = f"{number(result['done'])} {participle}, {number(result['outstanding'])} outstanding"
-    answer(result, message, as_json=flags.json)
+    answer(result, f"{number(result['done'])} {participle}, {number(result['outstanding'])} outstanding")
     unresolved = result["outstanding"] if places is None else len(places) - result["done"]
     if verb == "retry" and unresolved > 0:
         raise typer.Exit(1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import argument, option
 from ..context.session import begin, refuse
-from ..views.terminal import counted, fields, json_or_text, output, print_json, write
+from ..views.terminal import counted, fields, json_or_text, output, print_json, wants_json, write
 
 if TYPE_CHECKING:
     from compactory import Entry
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["get"]
 
 
-@command
 def get(
-    flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     key: Annotated[str, argument("KEY", "The key to look up.")],
     by: Annotated[str | None, option("--by", "FIELD", "Look up by this field of the value; reads the topic.")] = None,
@@ -29,7 +27,7 @@ def get(
 
     Example: `compactory get terminal_acquirer T42 --kafka localhost:9092`
     """
-    configuration = begin(flags)
+    configuration = begin()
     if configuration.url and by is not None:
         refuse(f"--by {by}: a server looks up by its own key of the directory; read the topic: add --kafka HOST:PORT")
     if configuration.url:
@@ -37,7 +35,7 @@ def get(
     else:
         entry = _read_entry(configuration, directory, key, by)
     value = json_or_text(entry.value)
-    if flags.json:
+    if wants_json():
         place = fields(entry, "topic", "partition", "offset")
         time = entry.timestamp_ms if entry.timestamp_ms >= 0 else None
         print_json({"key": key, "value": value, **place, "timestamp_ms": time})

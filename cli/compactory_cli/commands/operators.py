@@ -1,14 +1,16 @@
-"""What the commands of operators have in common: ``--by``, pauses and the operator log."""
+"""What the commands of operators have in common: ``--by``, pauses, the operator log, roles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, LiteralString
 
-from ..context.flags import Flags, option
+from ..context.database import connected
+from ..context.flags import App, argument, flag, option
 from ..views.tables import Column, Table, print_tables, time_text
-from ..views.terminal import answer, number, warn
+from ..views.terminal import answer, number, print_json, say, wants_json, warn
 
 if TYPE_CHECKING:
     import psycopg
@@ -16,7 +18,18 @@ if TYPE_CHECKING:
     from compactory_connectors.postgres.operator_log import LogLine
     from compactory_connectors.postgres.pausing import Paused
 
-__all__ = ["By", "Limit", "show_change", "show_lines", "show_log", "table_of_pauses"]
+__all__ = [
+    "By",
+    "Limit",
+    "OnlyPrint",
+    "Yes",
+    "add_log",
+    "add_pausing",
+    "give_roles",
+    "show_change",
+    "show_lines",
+    "table_of_pauses",
+]
 
 _NOUNS = {"jobs": "type", "job-groups": "group", "outbox": "topic", "sink": "sink"}
 _PAUSES = (
@@ -34,29 +47,82 @@ _LINES = (
 
 By = Annotated[str | None, option("--by", "NAME", "Who acts, for the operator log. Default: the user of this process.")]
 Limit = Annotated[int, option("--limit", "N", "Largest number of lines to show, newest first.", min=1)]
+OnlyPrint = Annotated[bool, flag("--print", "Print the SQL; change nothing.")]
+Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
+_Name = Annotated[str, argument("NAME", "Its name.")]
+
+Connect = Callable[[], AbstractContextManager[Any]]
+"""Opens what the functions of operators take first: a connection to the database, or the cluster."""
 
 
-def show_change(flags: Flags, subject: str, outcome: str, has_changed: bool, warning: str | None = None) -> None:
+def add_pausing(app: App, connect: Connect, noun: str, effect: str, example: str) -> None:
+    """Add ``pause NAME`` and ``resume NAME``; ``effect`` says what a pause does."""
+    _add_pausing(app, connect, noun, "pause", "paused", f"Pause a {noun}: {effect}", example)
+    _add_pausing(app, connect, noun, "resume", "running", f"Resume a {noun} that is paused.", example)
+
+
+def _add_pausing(app: App, connect: Connect, noun: str, verb: str, outcome: str, text: str, example: str) -> None:
+    @app.command(verb, help=f"{text}\n\nExample: `compactory {app.info.name} {verb} {example}`")
+    def change(name: _Name, by: By = None) -> None:
+        package = {"process": "processors"}.get(part := str(app.info.name), part)
+        operators = import_module(f"compactory_connectors.{package}.operators")
+        with connect() as target:
+            result = getattr(operators, verb)(target, name, by=by)
+        show_change(f"{noun} {name}", outcome, *(result if isinstance(result, tuple) else (result,)))
+
+
+def show_change(subject: str, outcome: str, has_changed: bool, warning: str | None = None) -> None:
     """Print that something is paused or resumed, or that it was before."""
     if warning is not None:
         warn(warning)
     text = f"{subject} is {outcome}" if has_changed else f"{subject} was {outcome} before; nothing was changed"
-    answer({"name": subject, outcome: True, "changed": has_changed}, text, as_json=flags.json)
-
-
-def show_log(flags: Flags, connection: AbstractContextManager[psycopg.Connection[Any]], part: str, limit: int) -> None:
-    """Print the newest lines of the operator log of one part."""
-    from compactory_connectors.postgres.operator_log import operator_log
-
-    with connection as opened:
-        show_lines(flags, operator_log(opened, part, limit))
-
-
-def show_lines(flags: Flags, lines: Sequence[LogLine]) -> None:
-    """Print lines of the operator log."""
-    print_tables(Table("lines", lines, _LINES, "no operator has changed anything yet"), as_json=flags.json)
+    answer({"name": subject, outcome: True, "changed": has_changed}, text)
 
 
 def table_of_pauses(pauses: Sequence[Paused]) -> Table:
     """Return what is paused as a table."""
     return Table("paused", pauses, _PAUSES)
+
+
+def add_log(app: App, connect: Connect, objects: str) -> None:
+    """Add ``log``: the operator log of a part in Postgres."""
+    part = str(app.info.name)
+
+    @app.command("log", help=_LOG_HELP.format(part=part, objects=objects))
+    def show_log(limit: Limit = 100) -> None:
+        from compactory_connectors.postgres.operator_log import operator_log
+
+        with connect() as connection:
+            show_lines(operator_log(connection, part, limit))
+
+
+_LOG_HELP = """Show what operators have done to {objects} in the last 90 days: who, what and how many.
+
+Example: `compactory {part} log --limit 20`"""
+
+
+def show_lines(lines: Sequence[LogLine]) -> None:
+    """Print lines of the operator log."""
+    print_tables(Table("lines", lines, _LINES, "no operator has changed anything yet"))
+
+
+def give_roles(
+    plan: Callable[[psycopg.Connection[Any]], tuple[LiteralString, ...]],
+    roles: Sequence[str],
+    *,
+    only_print: bool,
+    **shown: object,
+) -> None:
+    """Run the statements of a plan for roles, or with ``only_print`` print them. ``shown`` is added to the JSON."""
+    from compactory_connectors.schema import grant
+
+    with connected() as connection:
+        texts = plan(connection)
+        if not only_print:
+            grant(connection, texts)
+    if wants_json():
+        print_json({**shown, "sql": list(texts)})
+    elif only_print:
+        print("".join(f"{text};\n" for text in texts), end="")
+    else:
+        say(f"[green]✓[/] {' and '.join(roles)}: rights given")

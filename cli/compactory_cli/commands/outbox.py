@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.database import connected
+from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
@@ -20,7 +20,7 @@ from ..views.terminal import (
     print_count,
     seconds,
 )
-from .operators import By, Limit, show_change, show_log, table_of_pauses
+from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="outbox", help="Send the messages that transactions have published to Kafka.", no_args_is_help=True
-)
+app = App(name="outbox", help="Send the messages that transactions have published to Kafka.")
 
 _TOPICS = (
     Column("topic", bold),
@@ -48,13 +46,10 @@ _FAILED = failed_columns(Column("id", right=True), Column("topic"))
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
 OneTopic = Annotated[str | None, option("--topic", "NAME", "Only messages of this topic.")]
 All = Annotated[bool, flag("--all", "Messages of every topic.")]
-PausedTopic = Annotated[str, argument("TOPIC", "A topic of the outbox.")]
 
 
 @app.command("run")
-@command
 def run_relay(
-    flags: Flags,
     threads: Annotated[int, option("--threads", "N", "Topics that are sent at the same time.", min=1)] = 2,
     topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this topic; may be repeated.")] = None,
     once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
@@ -64,7 +59,7 @@ def run_relay(
 
     Example: `compactory outbox run --threads 4 --listen 0.0.0.0:8082`
     """
-    configuration = begin(flags, LogLevel.INFO)
+    configuration = begin(LogLevel.INFO)
     postgres, kafka, health = all_of(
         configuration.postgres, configuration.kafka, partial(health_on, configuration, listen)
     )
@@ -82,15 +77,13 @@ def run_relay(
     ended = run_worker(relay, OutboxWorker(relay), health, wait)
     sent = relay.board.picture()["sent"]
     totals = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
-    answer(
-        {"sent": sent}, f"[bold]outbox[/] {'done' if once and complete else 'stopped'}: {totals}", as_json=flags.json
-    )
+    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once and complete else 'stopped'}: {totals}")
     if not ended:
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
     if not complete:
         raise KeyboardInterrupt
     if once:
-        with _connect_to_outbox(flags) as connection:
+        with _connect_to_outbox() as connection:
             statuses = _statuses(connection, topic)
         if unknown := sorted(set(topic or ()).difference(item.topic for item in statuses)):
             raise CompactoryError(f"nothing was ever published to {', '.join(unknown)}: is the name right?")
@@ -101,55 +94,47 @@ def run_relay(
 
 
 @app.command("status")
-@command
-def show_outbox_status(flags: Flags) -> None:
+def show_outbox_status() -> None:
     """Show waiting messages, their age, the relay that sends them, and paused topics.
 
     Example: `compactory outbox status --json`
     """
     from compactory_connectors.postgres.pausing import paused
 
-    with _connect_to_outbox(flags) as connection:
+    with _connect_to_outbox() as connection:
         statuses, pauses = _statuses(connection), paused(connection, "outbox")
     topics = Table("topics", statuses, _TOPICS, "nothing was published yet, or no relay has run")
-    print_tables(topics, table_of_pauses(pauses), as_json=flags.json)
+    print_tables(topics, table_of_pauses(pauses))
 
 
 @app.command("failed")
-@command
-def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
+def list_failed_messages(ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any.
 
     Example: `compactory outbox failed --topic order-created`
     """
     from compactory_connectors.outbox.operators import failed_messages
 
-    with _connect_to_outbox(flags) as connection:
+    with _connect_to_outbox() as connection:
         messages = failed_messages(connection, topic, ids or ())
-    print_tables(Table("messages", messages, _FAILED, "no message has failed"), as_json=flags.json)
+    print_tables(Table("messages", messages, _FAILED, "no message has failed"))
     if messages:
         raise typer.Exit(1)
 
 
 @app.command("retry")
-@command
-def retry_messages(
-    flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None
-) -> None:
+def retry_messages(ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None) -> None:
     """Send refused messages again, and then the messages that wait behind them.
 
     Example: `compactory outbox retry --topic order-created`
     """
     from compactory_connectors.outbox import operators
 
-    _change_messages(flags, ids, topic, everything, partial(operators.retry, by=by), "will be sent")
+    _change_messages(ids, topic, everything, partial(operators.retry, by=by), "will be sent")
 
 
 @app.command("drop")
-@command
-def drop_messages(
-    flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None
-) -> None:
+def drop_messages(ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None) -> None:
     """Delete messages that Kafka refused; the messages that wait behind them are sent.
 
     With --topic also the messages that wait for a topic that Kafka does not have.
@@ -158,54 +143,14 @@ def drop_messages(
     """
     from compactory_connectors.outbox import operators
 
-    _change_messages(flags, ids, topic, everything, partial(operators.drop, by=by), "dropped")
-
-
-@app.command("pause")
-@command
-def pause_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
-    """Pause a topic: its messages wait, in their order. Other topics are sent.
-
-    Example: `compactory outbox pause order-created`
-    """
-    from compactory_connectors.outbox import operators
-
-    with _connect_to_outbox(flags) as connection:
-        result = operators.pause(connection, topic, by=by)
-    show_change(flags, f"topic {topic}", "paused", *result)
-
-
-@app.command("resume")
-@command
-def resume_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
-    """Resume a topic that is paused.
-
-    Example: `compactory outbox resume order-created`
-    """
-    from compactory_connectors.outbox import operators
-
-    with _connect_to_outbox(flags) as connection:
-        has_changed = operators.resume(connection, topic, by=by)
-    show_change(flags, f"topic {topic}", "running", has_changed)
-
-
-@app.command("log")
-@command
-def show_outbox_log(flags: Flags, limit: Limit = 100) -> None:
-    """Show what operators have done to the outbox in the last 90 days: who, what and how many.
-
-    Example: `compactory outbox log --limit 20`
-    """
-    show_log(flags, _connect_to_outbox(flags), "outbox", limit)
+    _change_messages(ids, topic, everything, partial(operators.drop, by=by), "dropped")
 
 
 @app.command("roles")
-@command
 def create_outbox_roles(
-    flags: Flags,
     publisher: Annotated[str, option("--publisher", "ROLE", "Role of services that publish.")] = "compactory_publisher",
     relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
-    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
+    only_print: OnlyPrint = False,
 ) -> None:
     """Create a database role for services that publish and one for relays, with only their rights.
 
@@ -213,18 +158,16 @@ def create_outbox_roles(
     """
     from compactory_connectors.schema import plan_outbox_grants
 
-    names = (publisher, relay)
-    give_roles(flags, lambda connection: plan_outbox_grants(connection, *names), names, only_print=only_print)
+    roles = publisher, relay
+    give_roles(lambda connection: plan_outbox_grants(connection, *roles), roles, only_print=only_print)
 
 
-def _change_messages(
-    flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str
-) -> None:
+def _change_messages(ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
     if sum((bool(ids), topic is not None, everything)) != 1:
         refuse("which messages? give ids, --topic NAME or --all")
-    with _connect_to_outbox(flags) as connection:
+    with _connect_to_outbox() as connection:
         count = act(connection, topic, ids or ())
-    print_count(count, "message", outcome, as_json=flags.json)
+    print_count(count, "message", outcome)
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:
@@ -233,7 +176,11 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
     return [item for item in topic_statuses(connection) if not topics or item.topic in topics]
 
 
-def _connect_to_outbox(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
+def _connect_to_outbox() -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.outbox.statements import open_outbox
 
-    return connected(flags, lambda conninfo, purpose: open_outbox(conninfo, purpose)[0])
+    return connected(lambda conninfo, purpose: open_outbox(conninfo, purpose)[0])
+
+
+add_pausing(app, _connect_to_outbox, "topic", "its messages wait, in their order.", "order-created")
+add_log(app, _connect_to_outbox, "the outbox")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, argument, command, flag
+from ..context.flags import App, LogLevel, argument, flag
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, import_object, run_worker
 from ..views.tables import Column, Table, print_tables
 from ..views.terminal import answer, counted, fields, print_count
-from .operators import By, Limit, show_change, show_lines
+from .operators import By, Limit, add_pausing, show_lines
+
+if TYPE_CHECKING:
+    from compactory.kafka.client import Kafka
 
 __all__ = ["app"]
 
-app = typer.Typer(name="process", help="Call a function for each event of a topic, once.", no_args_is_help=True)
+app = App(name="process", help="Call a function for each event of a topic, once.")
 
 _EVENTS = (Column("id"), Column("key"), Column("state"), Column("attempts", right=True), Column("error"))
 
@@ -25,9 +29,7 @@ Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events.")]
 
 
 @app.command("run")
-@command
 def run_processor(
-    flags: Flags,
     processor: Annotated[str, argument("MODULE:NAME", "Module and name of the `Processor`.")],
     listen: ListenOption = None,
 ) -> None:
@@ -35,7 +37,7 @@ def run_processor(
 
     Example: `compactory process run service:register`
     """
-    configuration = begin(flags, LogLevel.INFO)
+    configuration = begin(LogLevel.INFO)
     from compactory_connectors.processors import Processor, ProcessRunner, ProcessWorker
 
     kafka, health, imported_processor = all_of(
@@ -47,12 +49,11 @@ def run_processor(
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
     counters = {name: getattr(runner.board, name) for name in ("events", "retries", "failed")}
     message = f"[bold]{imported_processor.name}[/] stopped: {counted(counters['events'], 'event')}"
-    answer({"processor": imported_processor.name, **counters}, message, as_json=flags.json)
+    answer({"processor": imported_processor.name, **counters}, message)
 
 
 @app.command("failed")
-@command
-def list_failed_events(flags: Flags, name: Name) -> None:
+def list_failed_events(name: Name) -> None:
     """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside.
 
     With --json also the line of code where the last attempt failed.
@@ -61,29 +62,26 @@ def list_failed_events(flags: Flags, name: Name) -> None:
     """
     from compactory_connectors.processors.operators import stored_events
 
-    events = stored_events(begin(flags).kafka(), name)
+    events = stored_events(begin().kafka(), name)
     table = Table("events", events, _EVENTS, "every event that was read is done", _document)
-    print_tables(table, as_json=flags.json)
+    print_tables(table)
     if any(event.state == "failed" for event in events):
         raise typer.Exit(1)
 
 
 @app.command("retry")
-@command
-def retry_events(flags: Flags, name: Name, ids: Ids = None, by: By = None) -> None:
+def retry_events(name: Name, ids: Ids = None, by: By = None) -> None:
     """Try events that were set aside again, in the running processors. Without ids all of them.
 
     Example: `compactory process retry register`
     """
     from compactory_connectors.processors import operators
 
-    _order(flags, partial(operators.retry, by=by), "will be tried again", name, ids)
+    _order(partial(operators.retry, by=by), "will be tried again", name, ids)
 
 
 @app.command("drop")
-@command
 def drop_events(
-    flags: Flags,
     name: Name,
     ids: Ids = None,
     everything: Annotated[bool, flag("--all", "All events of the processor that were set aside.")] = False,
@@ -97,45 +95,18 @@ def drop_events(
 
     if bool(ids) == everything:
         refuse("which events? give ids or --all")
-    _order(flags, partial(operators.drop, by=by), "dropped", name, ids)
-
-
-@app.command("pause")
-@command
-def pause_processor(flags: Flags, name: Name, by: By = None) -> None:
-    """Pause a processor: its processes keep their partitions and call nothing. Running calls end normally.
-
-    Example: `compactory process pause register`
-    """
-    from compactory_connectors.processors import operators
-
-    has_changed = operators.pause(begin(flags).kafka(), name, by=by)
-    show_change(flags, f"processor {name}", "paused", has_changed)
-
-
-@app.command("resume")
-@command
-def resume_processor(flags: Flags, name: Name, by: By = None) -> None:
-    """Resume a processor that is paused.
-
-    Example: `compactory process resume register`
-    """
-    from compactory_connectors.processors import operators
-
-    has_changed = operators.resume(begin(flags).kafka(), name, by=by)
-    show_change(flags, f"processor {name}", "running", has_changed)
+    _order(partial(operators.drop, by=by), "dropped", name, ids)
 
 
 @app.command("log")
-@command
-def show_processor_log(flags: Flags, name: Name, limit: Limit = 100) -> None:
+def show_processor_log(name: Name, limit: Limit = 100) -> None:
     """Show what operators have done to a processor in the last 90 days: who, what and how many.
 
     Example: `compactory process log register`
     """
     from compactory_connectors.processors import operators
 
-    show_lines(flags, operators.operator_log(begin(flags).kafka(), name, limit))
+    show_lines(operators.operator_log(begin().kafka(), name, limit))
 
 
 def _document(event: Any) -> dict[str, Any]:
@@ -143,5 +114,12 @@ def _document(event: Any) -> dict[str, Any]:
     return fields(event, "id", "key", "state", "attempts", "error", "trace")
 
 
-def _order(flags: Flags, act: Any, outcome: str, name: str, ids: list[str] | None) -> None:
-    print_count(act(begin(flags).kafka(), name, ids or ()), "event", outcome, as_json=flags.json)
+def _order(act: Any, outcome: str, name: str, ids: list[str] | None) -> None:
+    print_count(act(begin().kafka(), name, ids or ()), "event", outcome)
+
+
+def _cluster() -> AbstractContextManager[Kafka]:
+    return nullcontext(begin().kafka())
+
+
+add_pausing(app, _cluster, "processor", "its processes keep their partitions. Running calls end normally.", "register")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..context.flags import Flags, argument, command, flag, option
+from ..context.flags import argument, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import answer, output, print_json
+from ..views.terminal import answer, output, print_json, wants_json
 
 if TYPE_CHECKING:
     from compactory_client import Entries
@@ -25,9 +25,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-@command
 def put(
-    flags: Flags,
     directory: Name,
     key: Key,
     value: Annotated[str, argument("VALUE", "A JSON object; - reads it from standard input.")],
@@ -43,28 +41,25 @@ def put(
     if merge and create:
         refuse("--merge needs an entry and --create needs that there is none: give one of them")
     document = _parse_document(sys.stdin.read() if value == "-" else value)
-    with _entries(flags, directory) as entries:
+    with _entries(directory) as entries:
         if merge:
             stored = entries.patch(key, document, if_match=if_match, idempotency_key=idempotency_key)
         else:
             stored = entries.put(key, document, if_match=if_match, create=create, idempotency_key=idempotency_key)
-    if flags.json:
+    if wants_json():
         print_json({"key": stored.key, "value": stored.value, "etag": stored.etag, "offset": str(stored.token)})
     else:
         output().print_json(data=stored.value)
 
 
-@command
-def delete(
-    flags: Flags, directory: Name, key: Key, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
-) -> None:
+def delete(directory: Name, key: Key, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
     """Remove an entry, through the server at COMPACTORY_URL.
 
     Example: `compactory delete tenants t1`
     """
-    with _entries(flags, directory) as entries:
+    with _entries(directory) as entries:
         token = entries.delete(key, if_match=if_match, idempotency_key=idempotency_key)
-    answer({"key": key, "offset": str(token)}, f"removed, at {token}", as_json=flags.json)
+    answer({"key": key, "offset": str(token)}, f"removed, at {token}")
 
 
 def _parse_document(text: str) -> dict[str, Any]:
@@ -78,10 +73,10 @@ def _parse_document(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _entries(flags: Flags, directory: str) -> Iterator[Entries[dict[str, Any]]]:
+def _entries(directory: str) -> Iterator[Entries[dict[str, Any]]]:
     from compactory_client import Client
 
-    configuration = begin(flags)
+    configuration = begin()
     if configuration.url is None:
         refuse("which server? only servers write: set COMPACTORY_URL, such as http://127.0.0.1:8080")
     tokens = configuration.tokens

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.flags import LogLevel, argument, flag, option
 from ..context.session import Problems, begin
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ __all__ = ["serve"]
 _CONSOLE = "/console"
 
 
-@command
 def serve(
-    flags: Flags,
     names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
     listen: Annotated[
         str | None, option("--listen", "HOST:PORT", "Address to listen on, instead of 127.0.0.1:8080.")
@@ -58,7 +56,7 @@ def serve(
 
     Example: `compactory serve terminal_acquirer --kafka localhost:9092 --listen 0.0.0.0:8080`
     """
-    configuration = begin(flags, LogLevel.INFO)
+    configuration = begin(LogLevel.INFO)
     from compactory_mastered.rules import rule_problems
 
     problems = Problems()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.database import connected
+from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.loading import Providers, provider_files
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
@@ -24,10 +24,11 @@ from ..views.terminal import (
     print_count,
     print_json,
     print_table,
+    wants_json,
     warn,
     write,
 )
-from .operators import By, Limit, show_change, show_log, table_of_pauses
+from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="sink", help="Write topics to Postgres tables, each record once.", no_args_is_help=True)
-offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set one.", no_args_is_help=True)
+app = App(name="sink", help="Write topics to Postgres tables, each record once.")
+offsets_app = App(name="offsets", help="Show a sink's offsets, or set one.")
 app.add_typer(offsets_app)
 
 _PARTITIONS = (
@@ -62,9 +63,7 @@ OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at th
 
 
 @app.command("run")
-@command
 def run_sink(
-    flags: Flags,
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
     dry_run: Annotated[
         bool, flag("--dry-run", "Show SQL and first rows; write nothing. Exit code 1 if records are refused.")
@@ -82,7 +81,7 @@ def run_sink(
 
     Example: `compactory sink run accounts.json --dry-run`
     """
-    configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
+    configuration = begin(LogLevel.WARNING if dry_run else LogLevel.INFO)
     from compactory_connectors.sink.into_table.sink_config import load_sink
 
     config, kafka, health = all_of(
@@ -91,7 +90,7 @@ def run_sink(
         partial(health_on, configuration, listen),
     )
     if dry_run:
-        _preview(flags, config, kafka)
+        _preview(config, kafka)
         return
     from compactory_connectors.sink.into_table.writer import table_sink
     from compactory_connectors.sink.status import SinkWorker
@@ -101,14 +100,14 @@ def run_sink(
     run_worker(running, worker, health, either(running.wait))
     rows, failures = (running.board.picture()[name] for name in ("rows", "failed"))
     message = f"[bold]{config.name}[/] stopped: {counted(rows, 'record')}"
-    answer({"sink": config.name, "rows": rows, "failed": failures}, message, as_json=flags.json)
+    answer({"sink": config.name, "rows": rows, "failed": failures}, message)
 
 
-def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
+def _preview(config: SinkConfig, kafka: Kafka) -> None:
     from compactory_connectors.sink.into_table.preview import preview
 
     previews = preview(config, kafka)
-    if flags.json:
+    if wants_json():
         print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in previews]})
     else:
         _print_previews(config, previews)
@@ -130,9 +129,7 @@ def _print_previews(config: SinkConfig, previews: list[TopicPreview]) -> None:
 
 
 @app.command("status")
-@command
 def show_sink_status(
-    flags: Flags,
     sink: Annotated[str | None, argument("[SINK]", "The name of the sink; default: all.")] = None,
 ) -> None:
     """Show each partition: the sink's offset, its lag, and records set aside; and paused sinks.
@@ -144,8 +141,8 @@ def show_sink_status(
     from compactory_connectors.postgres.pausing import paused
     from compactory_connectors.sink.offsets import partition_offsets
 
-    configuration = begin(flags)
-    with _connect_to_sink(flags) as connection:
+    configuration = begin()
+    with _connect_to_sink() as connection:
         offsets = partition_offsets(connection, sink)
         pauses = [item for item in paused(connection, "sink") if sink in (None, item.name)]
     ends: dict[Partition, int] = {}
@@ -155,7 +152,7 @@ def show_sink_status(
         warn(f"no lag: {error}")
     rows = [asdict(item) | {"lag": _lag(ends, Partition(item.topic, item.partition), item.offset)} for item in offsets]
     partitions = Table("partitions", rows, _PARTITIONS, "no sink has written to this database yet")
-    print_tables(partitions, table_of_pauses(pauses), as_json=flags.json)
+    print_tables(partitions, table_of_pauses(pauses))
 
 
 def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
@@ -163,23 +160,20 @@ def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
 
 
 @offsets_app.command("show")
-@command
-def show_sink_offsets(flags: Flags, sink: Sink) -> None:
+def show_sink_offsets(sink: Sink) -> None:
     """Show the next offset of each partition, as the database has it.
 
     Example: `compactory sink offsets show accounts`
     """
     from compactory_connectors.sink.offsets import partition_offsets
 
-    with _connect_to_sink(flags) as connection:
+    with _connect_to_sink() as connection:
         offsets = partition_offsets(connection, sink)
-    print_tables(Table("partitions", offsets, _OFFSETS), as_json=flags.json)
+    print_tables(Table("partitions", offsets, _OFFSETS))
 
 
 @offsets_app.command("set")
-@command
 def set_sink_offset(
-    flags: Flags,
     sink: Sink,
     topic: Annotated[str, argument("TOPIC", "A topic of the sink.")],
     partition: Annotated[int, argument("PARTITION", "A partition of the topic.")],
@@ -193,7 +187,7 @@ def set_sink_offset(
     from compactory.records import Partition
     from compactory_connectors.sink.operators import set_offset
 
-    kafka = begin(flags).kafka()
+    kafka = begin().kafka()
     part = Partition(topic, partition)
     topic_metadata = kafka.topics([topic]).get(topic)
     if topic_metadata is None or partition not in topic_metadata.partitions:
@@ -205,17 +199,16 @@ def set_sink_offset(
     chosen = named[offset] if offset in named else int(offset)
     if not start <= chosen <= end:
         refuse(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
-    with _connect_to_sink(flags) as connection:
+    with _connect_to_sink() as connection:
         if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id, by=by):
             refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
     message = f"[green]✓[/] {sink} continues at offset {chosen} of {topic}-{partition}"
-    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message, as_json=flags.json)
+    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message)
 
 
 @app.command("failed")
-@command
 def list_failed_records(
-    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+    sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
     """List records that were set aside, and records that wait behind them. Exit code 1 if there are any.
 
@@ -224,18 +217,16 @@ def list_failed_records(
     from compactory_connectors.sink.offsets import partition_offsets
     from compactory_connectors.sink.operators import failed_records
 
-    with _connect_to_sink(flags) as connection:
+    with _connect_to_sink() as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
         records = failed_records(connection, sink, topic, partition, offset)
-    print_tables(Table("records", records, _FAILED, "no record is set aside"), as_json=flags.json)
+    print_tables(Table("records", records, _FAILED, "no record is set aside"))
     if records:
         raise typer.Exit(1)
 
 
 @app.command("retry")
-@command
 def retry_records(
-    flags: Flags,
     sink: Sink,
     topic: OneTopic = None,
     partition: OnePartition = None,
@@ -248,13 +239,11 @@ def retry_records(
     """
     from compactory_connectors.sink import operators
 
-    _change_records(flags, partial(operators.retry, by=by), "will be tried again", sink, topic, partition, offset)
+    _change_records(partial(operators.retry, by=by), "will be tried again", sink, topic, partition, offset)
 
 
 @app.command("drop")
-@command
 def drop_records(
-    flags: Flags,
     sink: Sink,
     topic: OneTopic = None,
     partition: OnePartition = None,
@@ -269,69 +258,29 @@ def drop_records(
     from compactory_connectors.sink import operators
 
     act = partial(operators.drop, by=by)
-    _change_records(flags, act, "dropped", sink, topic, partition, offset, all_named=everything)
+    _change_records(act, "dropped", sink, topic, partition, offset, all_named=everything)
 
 
-def _change_records(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
+def _change_records(act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
     from compactory.errors import CompactoryError
     from compactory_connectors.sink.offsets import partition_offsets
 
     some = any(item is not None for item in chosen)
-    with _connect_to_sink(flags) as connection:
+    with _connect_to_sink() as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
         if not some and not all_named:
             refuse("which records? give --topic, --partition or --offset, or --all")
         count = act(connection, sink, *chosen)
     if some and not count:
         raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
-    print_count(count, "record", outcome, as_json=flags.json)
-
-
-@app.command("pause")
-@command
-def pause_sink(flags: Flags, sink: Sink, by: By = None) -> None:
-    """Pause a sink: its processes keep their partitions and apply nothing.
-
-    Example: `compactory sink pause accounts`
-    """
-    from compactory_connectors.sink import operators
-
-    with _connect_to_sink(flags) as connection:
-        result = operators.pause(connection, sink, by=by)
-    show_change(flags, f"sink {sink}", "paused", *result)
-
-
-@app.command("resume")
-@command
-def resume_sink(flags: Flags, sink: Sink, by: By = None) -> None:
-    """Resume a sink that is paused, at its offsets.
-
-    Example: `compactory sink resume accounts`
-    """
-    from compactory_connectors.sink import operators
-
-    with _connect_to_sink(flags) as connection:
-        has_changed = operators.resume(connection, sink, by=by)
-    show_change(flags, f"sink {sink}", "running", has_changed)
-
-
-@app.command("log")
-@command
-def show_sink_log(flags: Flags, limit: Limit = 100) -> None:
-    """Show what operators have done to sinks in the last 90 days: who, what and how many.
-
-    Example: `compactory sink log --limit 20`
-    """
-    show_log(flags, _connect_to_sink(flags), "sink", limit)
+    print_count(count, "record", outcome)
 
 
 @app.command("roles")
-@command
 def create_sink_roles(
-    flags: Flags,
     tables: Annotated[list[str] | None, argument("[TABLE]…", "Tables that the sink writes.")] = None,
     role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
-    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
+    only_print: OnlyPrint = False,
 ) -> None:
     """Create a database role for sinks, with only the rights to keep offsets and to write these tables.
 
@@ -339,12 +288,14 @@ def create_sink_roles(
     """
     from compactory_connectors.schema import plan_sink_grants
 
-    give_roles(
-        flags, lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print
-    )
+    give_roles(lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print)
 
 
-def _connect_to_sink(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
+def _connect_to_sink() -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.sink.offsets import open_sink
 
-    return connected(flags, open_sink)
+    return connected(open_sink)
+
+
+add_pausing(app, _connect_to_sink, "sink", "its processes keep their partitions and apply nothing.", "accounts")
+add_log(app, _connect_to_sink, "sinks")

@@ -9,20 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ..context.flags import Flags, LogLevel, flag
-from ..context.loading import Connectors, Providers, connector_command, load_connectors
-from ..context.session import Problems, all_of, begin
+from ..context.flags import App, LogLevel, flag
+from ..context.loading import Connectors, Providers, begin_source, load_connectors
+from ..context.session import Problems, all_of
 from ..context.worker import ListenOption, health_on
 from . import source_control, source_offsets
 
 __all__ = ["app"]
 
-app = typer.Typer(
+app = App(
     name="source",
     help="Poll Postgres tables into compacted topics, as a Kafka Connect JDBC source connector describes it.",
-    no_args_is_help=True,
 )
 
 app.add_typer(source_offsets.app)
@@ -34,9 +31,7 @@ app.command("approve")(source_control.approve)
 
 
 @app.command("run")
-@connector_command
 def run_connectors(
-    flags: Flags,
     connectors: Connectors,
     once: Annotated[bool, flag("--once", "Publish what is committed by now, then end.")] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show the first records; write nothing.")] = False,
@@ -51,10 +46,10 @@ def run_connectors(
     Example: `compactory source run tenants.json --provider tpp=secrets.properties --listen 0.0.0.0:8081`
     """
     if dry_run:
-        begin(flags)
-        _show_previews(flags, connectors, provider, records=True)
+        begin_source()
+        _show_previews(connectors, provider, records=True)
         return
-    configuration = begin(flags, LogLevel.INFO)
+    configuration = begin_source(LogLevel.INFO)
     loaded, kafka, health = all_of(
         partial(load_connectors, connectors, provider or ()),
         configuration.kafka,
@@ -62,21 +57,20 @@ def run_connectors(
     )
     from .workers import run_sources
 
-    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json, health=health)
+    run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, health=health)
 
 
 @app.command("validate")
-@connector_command
-def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
+def validate(connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table.
 
     Example: `compactory source validate tenants.json`
     """
-    begin(flags)
-    _show_previews(flags, connectors, provider, records=False)
+    begin_source()
+    _show_previews(connectors, provider, records=False)
 
 
-def _show_previews(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
+def _show_previews(connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.operations.preview import preview_connector
 
     from ..views.preview import show_previews
@@ -85,6 +79,4 @@ def _show_previews(flags: Flags, connectors: list[Path], provider: list[str] | N
     problems = Problems()
     previews = [(config, problems.of(partial(preview_connector, config))) for config in loaded]
     problems.raise_any()
-    show_previews(
-        [(config, preview) for config, preview in previews if preview is not None], as_json=flags.json, records=records
-    )
+    show_previews([(config, preview) for config, preview in previews if preview is not None], records=records)

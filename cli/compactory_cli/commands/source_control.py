@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, flag, option
-from ..context.loading import Providers, connector_command, load_connectors
-from ..context.session import begin, refuse
-from ..views.terminal import say
+from ..context.flags import argument, flag, given_flags, option
+from ..context.loading import Providers, begin_source, load_connectors
+from ..context.session import refuse
+from ..views.terminal import say, wants_json
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -42,8 +42,7 @@ _Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this tabl
 _Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
 
-@connector_command
-def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
+def show_source_status(names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
     """Show the state of sources, table by table. Exit code 1 if one failed, is held, or does not publish.
 
     Without a URL, or if no process answers, it looks connector files up in Kafka and Postgres.
@@ -54,8 +53,8 @@ def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, pro
 
     from ..views.source_view import is_healthy, show_overviews, show_status
 
-    configuration = begin(flags)
-    place = _find_server(configuration, flags, url)
+    configuration = begin_source()
+    place = _find_server(configuration, url)
     files = [name for name in names or () if name.endswith(_FILES)]
     unanswered = None
     if place is not None:
@@ -66,7 +65,7 @@ def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, pro
                 raise
             unanswered = str(error)
         else:
-            show_status(connectors, place.place, as_json=flags.json)
+            show_status(connectors, place.place)
             _exit(bool(connectors) and all(is_healthy(connector) for connector in connectors))
             return
     if not files or len(files) < len(names or ()):
@@ -80,45 +79,38 @@ def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, pro
         read_overview(connector, configuration.kafka())
         for connector in load_connectors(map(Path, files), provider or ())
     ]
-    show_overviews(overviews, unanswered, as_json=flags.json)
+    show_overviews(overviews, unanswered)
     _exit(all(overview.target_state.is_paused or overview.publishes for overview in overviews))
 
 
-@connector_command
-def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
+def pause(name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease.
 
     Example: `compactory source pause tenants`
     """
-    _set_target(flags, name, url, wait, provider, paused=True)
+    _set_target(name, url, wait, provider, paused=True)
 
 
-@connector_command
-def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
+def resume(name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Resume a paused connector.
 
     Example: `compactory source resume tenants`
     """
-    _set_target(flags, name, url, wait, provider, paused=False)
+    _set_target(name, url, wait, provider, paused=False)
 
 
-@connector_command
-def restart(
-    flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
-) -> None:
+def restart(name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None) -> None:
     """Retry a connector, or one of its tables, at once. Offsets are kept.
 
     Example: `compactory source restart tenants --table public.tenants`
     """
-    server = _require_server(begin(flags), flags, url)
+    server = _require_server(begin_source(), url)
     connector = _find_connector(server, name, provider)
     answer = server.order(connector, "restart", table=table)
-    _show_connectors([answer], server, flags)
+    _show_connectors([answer], server)
 
 
-@connector_command
 def approve(
-    flags: Flags,
     name: _Name = None,
     table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
     removal: Annotated[
@@ -132,7 +124,7 @@ def approve(
 
     Example: `compactory source approve tenants public.tenants`
     """
-    server = _require_server(begin(flags), flags, url)
+    server = _require_server(begin_source(), url)
     connector = _find_connector(server, name, provider)
     held_tables = [
         row
@@ -145,80 +137,58 @@ def approve(
     _confirm(held_tables[0], yes=yes or removal is not None)
     approved = {"removal": held_tables[0]["removal"]["id"]}
     answer = server.order(connector, "approve", table=held_tables[0]["table"], document=approved)
-    if flags.json:
-        _show_connectors([answer], server, flags)
+    if wants_json():
+        _show_connectors([answer], server)
     else:  # the answer's status is that of before
         say(f"[green]✓[/] {approved['removal']} of {held_tables[0]['table']} is approved; the next poll carries it out")
 
 
-def _set_target(
-    flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool
-) -> None:
+def _set_target(name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool) -> None:
     """Pause or resume: over HTTP if an address is known, else through the offsets topic."""
-    configuration = begin(flags)
-    if _find_server(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
-        for connector in load_connectors([Path(name)], provider or ()):
-            _set_target_without_process(configuration, connector, flags, paused=paused)
+    from ..context.failure import StepFailed
+
+    configuration = begin_source()
+    if _find_server(configuration, url) is None and name is not None and name.endswith(_FILES):
+        _store_targets(configuration, load_connectors([Path(name)], provider or ()), paused=paused)
         return
-    server = _require_server(configuration, flags, url)
-    connector_name = _find_connector(server, name, provider)
-    answer = server.order(connector_name, "pause" if paused else "resume")
-    answer = _until(
-        lambda: server.connector(connector_name),
-        answer,
-        lambda status: status["target_stored"] and (status["state"] == "PAUSED") == paused,
-        wait,
-    )
-    if (answer["target"] == "PAUSED") != paused:
-        refuse(f"another order has set the state {answer['target']} meanwhile; give the order again")
-    _show_connectors([answer], server, flags)
+    server = _require_server(configuration, url)
+    connector = _find_connector(server, name, provider)
+    status = server.order(connector, "pause" if paused else "resume")
+    deadline = time.monotonic() + wait
+    while not status["target_stored"] or (status["state"] == "PAUSED") != paused:
+        if time.monotonic() >= deadline:  # the order stays
+            stored = "" if status["target_stored"] else ", not stored yet"
+            state = f"{status['state']}{stored}: {status['detail']}"
+            raise StepFailed(f"{connector} has the order, and after {wait:g} s it is {state}")
+        time.sleep(_LOOK)
+        status = server.connector(connector)
+    if (status["target"] == "PAUSED") != paused:
+        refuse(f"another order has set the state {status['target']} meanwhile; give the order again")
+    _show_connectors([status], server)
 
 
-def _set_target_without_process(
-    configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
-) -> None:
+def _store_targets(configuration: Configuration, connectors: Sequence[ConnectorConfig], *, paused: bool) -> None:
     from compactory_connectors.source.offsets.target_state import Target
     from compactory_connectors.source.operations.overview import read_overview, store_target
 
     from ..views.source_view import show_overviews
 
     kafka = configuration.kafka()
-    store_target(connector, kafka, Target.PAUSED if paused else Target.RUNNING)
-    show_overviews([read_overview(connector, kafka)], None, as_json=flags.json)
+    for connector in connectors:
+        store_target(connector, kafka, Target.PAUSED if paused else Target.RUNNING)
+    show_overviews([read_overview(connector, kafka) for connector in connectors], None)
 
 
-def _until(
-    read_status: Callable[[], dict[str, Any]],
-    status: dict[str, Any],
-    is_done: Callable[[dict[str, Any]], bool],
-    wait: float,
-) -> dict[str, Any]:
-    """Wait until the status is as ordered. Raises StepFailed after ``wait`` seconds; the order stays."""
-    from ..context.failure import StepFailed
-
-    deadline = time.monotonic() + wait
-    while not is_done(status):
-        if time.monotonic() >= deadline:
-            stored = "" if status["target_stored"] else ", not stored yet"
-            state = f"{status['state']}{stored}: {status['detail']}"
-            raise StepFailed(f"{status['connector']} has the order, and after {wait:g} s it is {state}")
-        time.sleep(_LOOK)
-        status = read_status()
-    return status
-
-
-def _find_server(
-    configuration: Configuration, flags: Flags, url: str | None, *, orders: bool = False
-) -> RemoteServer | None:
+def _find_server(configuration: Configuration, url: str | None, *, orders: bool = False) -> RemoteServer | None:
     address = url or configuration.url
-    if address is None and not flags.kafka and configuration.worker_listen:
+    if address is None and not given_flags().kafka and configuration.worker_listen:
         host, _, port = configuration.worker_listen.rpartition(":")
         address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
     return configuration.server(address, admin=True, orders=orders) if address else None
 
 
-def _require_server(configuration: Configuration, flags: Flags, url: str | None) -> RemoteServer:
-    place = _find_server(configuration, flags, url, orders=True)
+def _require_server(configuration: Configuration, url: str | None) -> RemoteServer:
+    place = _find_server(configuration, url, orders=True)
     if place is None:
         refuse(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
@@ -265,10 +235,13 @@ def _confirm(row: dict[str, Any], *, yes: bool) -> None:
     typer.confirm(f"{row['table']}: {row['detail']}{''.join(sample)}\n{question}", abort=True, err=True)
 
 
-def _show_connectors(connectors: list[dict[str, Any]], server: RemoteServer, flags: Flags) -> None:
+def _show_connectors(
+    connectors: list[dict[str, Any]],
+    server: RemoteServer,
+) -> None:
     from ..views.source_view import show_status
 
-    show_status(connectors, server.place, as_json=flags.json)
+    show_status(connectors, server.place)
 
 
 def _exit(is_healthy: bool) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected, give_roles
-from ..context.flags import Flags, argument, command, flag, option
+from ..context.database import connected
+from ..context.flags import App, argument, flag, option
 from ..context.session import begin, refuse
 from ..views.tables import Column, Table, bold, print_tables
-from ..views.terminal import fields, marked, output, print_json, say, write
+from ..views.terminal import fields, marked, output, print_json, say, wants_json, write
+from .operators import OnlyPrint, Yes, give_roles
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,21 +35,20 @@ _TABLES = (
     Column("wakes the source", lambda notifies: "yes" if notifies else "no", "notify"),
 )
 
-app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", no_args_is_help=True)
+app = App(name="sql", help="Migrations, and adoption of live tables.")
 
 
 @app.command("install")
-@command
-def install_schema(flags: Flags) -> None:
+def install_schema() -> None:
     """Apply the migrations of schema compactory that the database lacks.
 
     Example: `compactory sql install --postgres postgresql://user@localhost/reference`
     """
     from compactory_connectors import schema
 
-    with connected(flags) as connection:
+    with connected() as connection:
         applied = schema.install(connection)
-    if flags.json:
+    if wants_json():
         print_json({"applied": [{"version": item.version, "name": item.name} for item in applied]})
         return
     for item in applied:
@@ -58,32 +58,28 @@ def install_schema(flags: Flags) -> None:
 
 
 @app.command("status")
-@command
-def show_sql_status(flags: Flags) -> None:
+def show_sql_status() -> None:
     """Show migrations and adopted tables; exit code 1 if something is pending or wrong.
 
     Example: `compactory sql status`
     """
     from compactory_connectors import schema
 
-    with connected(flags) as connection:
+    with connected() as connection:
         current = schema.status(connection)
     print_tables(
         Table("migrations", current.migrations, _MIGRATIONS),
         Table("tables", current.tables, _TABLES, "no table is adopted", _inspection_json),
-        as_json=flags.json,
         healthy=current.healthy,
     )
-    if not flags.json:
+    if not wants_json():
         _print_remedies(current)
     if not current.healthy:
         raise typer.Exit(1)
 
 
 @app.command("adopt")
-@command
 def adopt(
-    flags: Flags,
     name: Annotated[str, argument("TABLE", "The table, with or without schema.")],
     key: Annotated[
         str,
@@ -97,8 +93,8 @@ def adopt(
     timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
     incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
     no_notify: Annotated[bool, flag("--no-notify", "Never wake the source; PREPARE TRANSACTION needs this.")] = False,
-    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
-    yes: Annotated[bool, flag("--yes", "Do not ask; only a terminal is asked.", "-y")] = False,
+    only_print: OnlyPrint = False,
+    yes: Yes = False,
 ) -> None:
     """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again.
 
@@ -122,22 +118,20 @@ def adopt(
         id=incrementing,
         notify=not no_notify,
     )
-    with connected(flags) as connection:
+    with connected() as connection:
         if only_print:
-            _print_script(schema.plan(connection, adoption), as_json=flags.json)
+            _print_script(schema.plan(connection, adoption))
         else:
-            _adopt(connection, adoption, as_json=flags.json, yes=yes)
+            _adopt(connection, adoption, yes=yes)
 
 
 @app.command("roles")
-@command
 def create_sql_roles(
-    flags: Flags,
     tables: Annotated[list[str], argument("TABLE…", "The tables that a source polls.")],
     owner: Annotated[str, option("--owner", "ROLE", "Role that installs and adopts.")] = "compactory_owner",
     source: Annotated[str, option("--source", "ROLE", "Role of the source.")] = "compactory_source",
     writer: Annotated[str, option("--writer", "ROLE", "Role that changes rows.")] = "compactory_writer",
-    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
+    only_print: OnlyPrint = False,
 ) -> None:
     """Create a database role per component with only its rights. Run it before install, and again after adopt.
 
@@ -146,19 +140,12 @@ def create_sql_roles(
     from compactory_connectors.schema import Roles, plan_grants
 
     names = Roles(owner=owner, source=source, writer=writer)
-    give_roles(
-        flags,
-        lambda connection: plan_grants(connection, tables, names),
-        [owner, source, writer],
-        only_print=only_print,
-        tables=tables,
-    )
+    roles = [owner, source, writer]
+    give_roles(lambda connection: plan_grants(connection, tables, names), roles, only_print=only_print, tables=tables)
 
 
 @app.command("prune")
-@command
 def prune(
-    flags: Flags,
     days: Annotated[float, option("--older-than", "DAYS", "Keep deletions of the last DAYS days.", min=0)] = 7.0,
     dry_run: Annotated[bool, flag("--dry-run", "Count; remove nothing.")] = False,
 ) -> None:
@@ -171,10 +158,10 @@ def prune(
     from compactory_connectors.source.offsets.stored_offsets import read_offsets
     from compactory_connectors.source.operations.pruning import prune as remove
 
-    offsets = read_offsets(begin(flags).kafka())
-    with connected(flags) as connection:
+    offsets = read_offsets(begin().kafka())
+    with connected() as connection:
         tables = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
-    if flags.json:
+    if wants_json():
         print_json({"dry_run": dry_run, "tables": [asdict(table) for table in tables]})
         return
     verb = "could go" if dry_run else "removed"
@@ -188,17 +175,17 @@ def prune(
         write("nothing to do: no deletion is logged")
 
 
-def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool, yes: bool) -> None:
+def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, yes: bool) -> None:
     from rich.markup import escape
 
     from compactory_connectors import schema
 
     def progress(text: str) -> None:
-        if not as_json:
+        if not wants_json():
             say(f"  [dim]•[/] {escape(text)}")
 
     def confirm(plan: Plan) -> None:
-        if not plan.steps or as_json:
+        if not plan.steps or wants_json():
             return
         say(f"From now on Postgres refuses on {escape(plan.table)}:")
         for change in plan.refused_changes:
@@ -208,7 +195,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
 
     steps = schema.adopt(connection, adoption, progress, confirm=confirm)
     inspection = schema.inspect(connection, adoption.table)
-    if as_json:
+    if wants_json():
         refused = {"refused": list(adoption.refused_changes)}
         print_json({"steps": [step.title for step in steps]} | _inspection_json(inspection) | refused)
         return
@@ -218,9 +205,9 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
         say(f"  [yellow]![/] {escape(problem)}")
 
 
-def _print_script(plan: Plan, *, as_json: bool) -> None:
+def _print_script(plan: Plan) -> None:
     script = plan.script()
-    if as_json:
+    if wants_json():
         print_json({"table": plan.table, "steps": [step.title for step in plan.steps], "sql": script})
     elif output().is_terminal:
         from rich.syntax import Syntax

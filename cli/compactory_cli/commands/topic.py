@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, argument, command, flag, option
+from ..context.flags import App, argument, flag, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import begin
-from ..views.terminal import counted, print_json, say
+from ..views.terminal import counted, print_json, say, wants_json
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="topic", help="Create topics.", no_args_is_help=True)
+app = App(name="topic", help="Create topics.")
 
 _VISIBLE = 5.0  # seconds in which a broker describes a new topic
 _POLICY, _REPLICAS = "cleanup.policy", "min.insync.replicas"
@@ -56,9 +56,7 @@ class _Result:
 
 
 @app.command("create")
-@command
 def create_topics(
-    flags: Flags,
     names: Annotated[
         list[str] | None, argument("[DIRECTORY|TOPIC]…", "Directories of compactory.toml (default: all), or topics.")
     ] = None,
@@ -77,7 +75,7 @@ def create_topics(
 
     Example: `compactory topic create tenants --partitions 6 --replication 3`
     """
-    configuration = begin(flags)
+    configuration = begin()
     kafka = configuration.kafka()
     topics = {
         topic.name: topic
@@ -85,7 +83,7 @@ def create_topics(
         for topic in [_requested_topic(configuration, name, partitions, replication, no_compact, provider or ())]
     }
     results = _create(kafka, topics.values())
-    if flags.json:
+    if wants_json():
         print_json({"topics": [asdict(result) for result in results]})
     else:
         for result in results:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, argument, flag, option
-from ..context.loading import Providers, connector_command, load_connectors
-from ..context.session import Problems, all_of, begin, refuse
+from ..context.flags import argument, flag, option
+from ..context.loading import Providers, begin_source, load_connectors
+from ..context.session import Problems, all_of, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["verify_tables"]
 
 
-@connector_command
 def verify_tables(
-    flags: Flags,
     targets: Annotated[
         list[str] | None,
         argument(
@@ -62,7 +60,7 @@ def verify_tables(
 
     Example: `compactory verify terminal_acquirer --repair`
     """
-    configuration = begin(flags)
+    configuration = begin_source()
     pairs, kafka = all_of(partial(_resolve_targets, configuration, targets or (), provider or ()), configuration.kafka)
     from compactory_connectors.source.runtime.repair import MOST_REPAIRS
     from compactory_connectors.source.verify.verifier import Options, verify
@@ -86,7 +84,7 @@ def verify_tables(
                 connector_outcomes = repairs.settled(compare, wait)
             outcomes += connector_outcomes
     repaired = repairs.sent if repairs else None
-    show_outcomes(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repaired)
+    show_outcomes(outcomes, limit=limit, values=values, repaired=repaired)
     if code := exit_code_of_outcomes(outcomes):
         raise typer.Exit(code)
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import argument, option
 from ..context.session import begin
-from ..views.terminal import fields, json_or_text, print_json, printable, write
+from ..views.terminal import fields, json_or_text, print_json, printable, wants_json, write
 
 if TYPE_CHECKING:
     from compactory import Change
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["watch"]
 
 
-@command
 def watch(
-    flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     since: Annotated[
         str | None, option("--since", "CURSOR", "Begin after this cursor, of a line that --json printed.")
@@ -35,12 +33,12 @@ def watch(
 
     Example: `compactory watch tariffs --prefix eu- --json`
     """
-    configuration = begin(flags)
+    configuration = begin()
     arguments = directory, since, prefix
     for change in (
         configuration.server().changes(*arguments) if configuration.url else _read_changes(configuration, *arguments)
     ):
-        if flags.json:
+        if wants_json():
             print_json(change)
         else:
             value = "" if change["kind"] == "delete" else f" {_text(change['new'])}"

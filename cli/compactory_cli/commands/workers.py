@@ -16,7 +16,7 @@ from compactory_connectors.source.status.status import SourceStatus
 
 from ..context.worker import Health, stopping
 from ..views.loading_bars import Bars, bars_of_loads
-from ..views.terminal import counted, print_json, say
+from ..views.terminal import counted, print_json, say, wants_json
 
 __all__ = ["run_sources"]
 
@@ -30,7 +30,6 @@ def run_sources(
     *,
     once: bool,
     create_topics: bool,
-    as_json: bool,
     health: Health,
 ) -> None:
     """Run every connector and print what was sent. Raises the first error of a source.
@@ -54,7 +53,7 @@ def run_sources(
     _raise(failures)
     interrupted = once and stop.is_set()
     statuses = [source.status() for source in sources]
-    if as_json:
+    if wants_json():
         print_json({"connectors": [_source_json(status) for status in statuses]})
     else:
         for status in statuses:

@@ -1,41 +1,43 @@
-"""Flags that every command takes, before or after the command's name; those after it win.
+"""The options that every command takes, before or after its name; those after it win.
 
-``@command`` adds them to a function whose first parameter is ``flags: Flags``, so that each command declares only its
-own parameters. Options that several commands share are the fields of a dataclass, as the common ones are.
+The root command declares and lists them. The commands and groups of an `App` take them too, and do not list them.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_args
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ..views.terminal import use_json
 
 __all__ = [
     "COMMON_OPTIONS",
+    "App",
     "Flags",
     "LogFormat",
     "LogLevel",
     "argument",
-    "command",
     "flag",
+    "given_flags",
     "option",
-    "root_command",
+    "root",
 ]
-
-P = ParamSpec("P")
 
 COMMON_OPTIONS = (
     "Common options: --config FILE, --kafka HOST:PORT, --postgres URL, --json, --log-level, --log-format; see"
     " compactory --help."
 )
 """The last paragraph of each command's help, in place of six options."""
+
+_PANEL = "Common options"
 
 
 class LogLevel(StrEnum):
@@ -69,77 +71,98 @@ def argument(metavar: str, help: str) -> Any:  # noqa: A002
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
-def _common(name: str, metavar: str | None, text: str) -> Any:
-    return option(name, metavar, text, rich_help_panel="Common options")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Flags:
-    """The common flags; None and False mean not given."""
+    """The common options; None and False mean not given."""
 
-    config: Annotated[Path | None, _common("--config", "FILE", "Settings file, instead of ./compactory.toml.")] = None
-    kafka: Annotated[str | None, _common("--kafka", "HOST:PORT", "Bootstrap servers of Kafka.")] = None
-    postgres: Annotated[str | None, _common("--postgres", "URL", "URL or DSN of the database.")] = field(
-        default=None, repr=False
-    )
-    json: Annotated[bool, _common("--json", None, "Print JSON, errors included.")] = False
-    log_level: Annotated[LogLevel | None, _common("--log-level", None, "Least severe log lines to print.")] = None
+    config: Path | None = None
+    kafka: str | None = None
+    postgres: str | None = field(default=None, repr=False)
+    json: bool = False
+    log_level: LogLevel | None = None
+    log_format: LogFormat | None = None
+
+
+_given: ContextVar[Flags] = ContextVar("flags")
+
+
+def given_flags() -> Flags:
+    """Return the common options of the command that runs."""
+    return _given.get()
+
+
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
+        from importlib.metadata import version
+
+        print(f"compactory {version('compactory')}")
+        raise typer.Exit
+
+
+def root(
+    config: Annotated[
+        Path | None, option("--config", "FILE", "Settings file, instead of ./compactory.toml.", rich_help_panel=_PANEL)
+    ] = None,
+    kafka: Annotated[
+        str | None, option("--kafka", "HOST:PORT", "Bootstrap servers of Kafka.", rich_help_panel=_PANEL)
+    ] = None,
+    postgres: Annotated[
+        str | None, option("--postgres", "URL", "URL or DSN of the database.", rich_help_panel=_PANEL)
+    ] = None,
+    json: Annotated[bool, option("--json", help="Print JSON, errors included.", rich_help_panel=_PANEL)] = False,
+    log_level: Annotated[
+        LogLevel | None, option("--log-level", help="Least severe log lines to print.", rich_help_panel=_PANEL)
+    ] = None,
     log_format: Annotated[
-        LogFormat | None, _common("--log-format", None, "Log format: console for people, json for programs.")
-    ] = None
-
-    def over(self, defaults: Flags) -> Flags:
-        """Return these flags, with ``defaults`` for those that are not given."""
-        return Flags(**{item.name: getattr(self, item.name) or getattr(defaults, item.name) for item in fields(Flags)})
-
-
-def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """Give a command its options: its parameters, and the fields of parameters that are dataclasses.
-
-    A parameter named ``context`` gets typer's context. ``--help`` names the common options in one paragraph.
-    """
-    return _with_options(function, hidden=True)
+        LogFormat | None,
+        option("--log-format", help="Log format: console for people, json for programs.", rich_help_panel=_PANEL),
+    ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Set the common options that stand before the command's name."""
+    _use(Flags(config, kafka, postgres, json, log_level, log_format))
 
 
-def root_command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """Like `command`; ``--help`` lists the common options."""
-    return _with_options(function, hidden=False)
+def _use(flags: Flags) -> None:
+    _given.set(flags)
+    use_json(flags.json)
 
 
-def _with_options(function: Callable[Concatenate[Flags, P], None], *, hidden: bool) -> Callable[..., None]:
-    declared = inspect.signature(function, eval_str=True).parameters
-    flags, *own = declared.values()
-    groups: dict[str, Any] = {item.name: item.annotation for item in (*own, flags) if is_dataclass(item.annotation)}
-    common = [_unlisted(parameter) for parameter in _options(flags)] if hidden else _options(flags)
-    options = [parameter for item in own for parameter in _options(item) if parameter.name != "context"]
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*options, *common))]
+class _TakesCommonOptions:
+    """A command that takes the options of the root command's panel, beside its own."""
 
-    @wraps(function)
-    def with_flags(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{item.name: values.pop(item.name) for item in fields(group)})
-        ctx: typer.Context = values["context"] if "context" in declared else values.pop("context")
-        ctx.obj = values.pop(flags.name).over(ctx.obj or Flags())
-        function(ctx.obj, **values)  # type: ignore[call-arg]  # typer passes what the signature below says
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters; the common ones are hidden from ``--help``."""
+        common = [copy.copy(item) for item in ctx.find_root().command.params if item.rich_help_panel == _PANEL]
+        for item in common:
+            item.hidden = True
+        return [*super().get_params(ctx), *common]  # type: ignore[misc]
 
-    if hidden:
-        with_flags.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{COMMON_OPTIONS}"
-    with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {item.name: item.annotation for item in parameters}
-    return with_flags
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command with its own parameters; set the common ones."""
+        names = [item.name for item in fields(Flags)]
+        given, before = {name: ctx.params.pop(name) for name in names}, given_flags()
+        _use(Flags(**{name: given[name] or getattr(before, name) for name in names}))
+        return super().invoke(ctx)  # type: ignore[misc]
 
 
-def _options(parameter: inspect.Parameter) -> Iterable[inspect.Parameter]:
-    group: Any = parameter.annotation
-    if not is_dataclass(group):
-        return [parameter]
-    return inspect.signature(group, eval_str=True).parameters.values()  # type: ignore[arg-type]  # it is a class
+class _Command(_TakesCommonOptions, TyperCommand):
+    pass
 
 
-def _unlisted(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return an option that ``--help`` does not list."""
-    kind, declared = get_args(parameter.annotation)
-    declared = copy.copy(declared)
-    declared.hidden = True
-    return parameter.replace(annotation=Annotated[kind, declared])
+class _Group(_TakesCommonOptions, TyperGroup):
+    pass
+
+
+class App(typer.Typer):
+    """A group of commands that take the common options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": _Group, "no_args_is_help": True, **settings})
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """Return a decorator that adds a command."""
+        return super().command(name, cls=_Command, epilog=COMMON_OPTIONS, **settings)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 from ..views.terminal import warn
-from .flags import Flags, argument, command, option
-from .session import Problems, refuse
+from .flags import LogLevel, argument, given_flags, option
+from .session import Problems, begin, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
-__all__ = ["Connector", "Connectors", "Providers", "connector_command", "load_connectors", "provider_files"]
+    from .configuration import Configuration
 
-P = ParamSpec("P")
+__all__ = ["Connector", "Connectors", "Providers", "begin_source", "load_connectors", "provider_files"]
 
 Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
 Connectors = Annotated[
@@ -28,16 +28,11 @@ Providers = Annotated[
 ]
 
 
-def connector_command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """Like `command`, for commands on connectors: warn that --postgres does not name their database."""
-
-    @wraps(function)
-    def warned(flags: Flags, /, *arguments: P.args, **options: P.kwargs) -> None:
-        if flags.postgres is not None:
-            warn("--postgres is not used: a source connects to connection.url of its connector")
-        function(flags, *arguments, **options)
-
-    return command(warned)
+def begin_source(log_level: LogLevel = LogLevel.WARNING) -> Configuration:
+    """Begin a command on connectors: warn that --postgres does not name their database."""
+    if given_flags().postgres is not None:
+        warn("--postgres is not used: a source connects to connection.url of its connector")
+    return begin(log_level)
 
 
 def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:

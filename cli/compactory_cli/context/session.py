@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from .flags import Flags, LogLevel
+from .flags import LogLevel, given_flags
 
 if TYPE_CHECKING:
     from .configuration import Configuration
@@ -21,7 +21,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 
-def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration:
+def begin(log_level: LogLevel = LogLevel.WARNING) -> Configuration:
     """Load the configuration and send log lines to stderr, from ``log_level`` on unless the user says otherwise.
 
     Raises ConfigError with every problem found.
@@ -29,7 +29,7 @@ def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration
     from .configuration import load_configuration
     from .logging import configure_logging
 
-    configuration = load_configuration(flags)
+    configuration = load_configuration(given_flags())
     configure_logging(configuration, log_level)
     return configuration
 

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..context.flags import Flags, argument, command, flag
+from ..context.flags import COMMON_OPTIONS, App, argument, flag
+from ..views.terminal import wants_json
 
 __all__ = ["app"]
 
@@ -26,15 +27,13 @@ _RESULTS = {
     "start kafka": "the broker runs again, with all its topics",
 }
 
-app = typer.Typer(name="demo")
+app = App(name="demo", no_args_is_help=False)
 
 _Server = Annotated[Literal["postgres", "kafka"], argument("postgres|kafka", "Name of the server.")]
 
 
-@app.callback(invoke_without_command=True)
-@command
+@app.callback(invoke_without_command=True, epilog=COMMON_OPTIONS)
 def demo(
-    flags: Flags,
     context: typer.Context,
     check: Annotated[bool, flag("--check", "Run all steps and end; exit code 1 if a step fails.")] = False,
 ) -> None:
@@ -46,30 +45,28 @@ def demo(
     Example: `compactory demo --check`
     """
     if context.invoked_subcommand is None:
-        _run_demo(flags, check=check)
+        _run_demo(check=check)
 
 
 @app.command("stop")
-@command
-def stop(flags: Flags, server: _Server) -> None:
+def stop(server: _Server) -> None:
     """Stop a server of the demo that runs in this folder: Postgres ends, the broker is paused.
 
     Example: `compactory demo stop postgres`
     """
-    _signal_server(flags, "stop", server)
+    _signal_server("stop", server)
 
 
 @app.command("start")
-@command
-def start(flags: Flags, server: _Server) -> None:
+def start(server: _Server) -> None:
     """Start a server of the demo again.
 
     Example: `compactory demo start postgres`
     """
-    _signal_server(flags, "start", server)
+    _signal_server("start", server)
 
 
-def _run_demo(flags: Flags, *, check: bool) -> None:
+def _run_demo(*, check: bool) -> None:
     from ..stack.broker import new_broker
     from ..stack.maven import kafka_folder, kafka_lacks
     from ..stack.port import free_port
@@ -94,7 +91,7 @@ def _run_demo(flags: Flags, *, check: bool) -> None:
         from .stage import Ended, Stage
         from .story import Demo  # slow: while the servers start
 
-        stage = Stage(home, postgres, broker, ending, as_json=flags.json, lacks=lacks)
+        stage = Stage(home, postgres, broker, ending, as_json=wants_json(), lacks=lacks)
         story = Demo(stage)
         cleaning.callback(stage.close)
         cleaning.callback(story.close)
@@ -117,7 +114,7 @@ def _ending() -> Iterator[Event]:
             signal.signal(sign, handler)
 
 
-def _signal_server(flags: Flags, action: Literal["stop", "start"], server: str) -> None:
+def _signal_server(action: Literal["stop", "start"], server: str) -> None:
     """Send the signal to the server, or to the demo to start Postgres again; wait until demo.json has the result."""
     from compactory.errors import Unreachable
 
@@ -149,4 +146,4 @@ def _signal_server(flags: Flags, action: Literal["stop", "start"], server: str) 
         time.sleep(0.1)
     result, elapsed = _RESULTS[f"{action} {server}"], round(time.perf_counter() - began, 4)
     document = {"action": action, "server": server, "result": result, "seconds": elapsed}
-    answer(document, f"{result} ({seconds(elapsed)})", as_json=flags.json)
+    answer(document, f"{result} ({seconds(elapsed)})")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from compactory.loading import Loading
     from compactory_connectors.source.status.status import SourceStatus
 
-__all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "rate_text"]
+__all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads"]
 
 log = logging.getLogger("compactory.loading")
 
@@ -98,7 +98,7 @@ def bars_of_loads(statuses: Iterable[SourceStatus]) -> dict[Hashable, Bar]:
     """Return a bar for each table that a connector loads."""
     return {
         (status.connector, table.table): Bar(
-            f"loading {table.table}", load.rows, load.of, rate_text(load.rows, load.of, load.rate, load.eta)
+            f"loading {table.table}", load.rows, load.of, _rate_text(load.rows, load.of, load.rate, load.eta)
         )
         for status in statuses
         for table in status.tables
@@ -119,9 +119,9 @@ def _progress() -> Progress:
     )
 
 
-def rate_text(completed: int, total: int, rate: float, seconds_left: float | None, unit: str = "") -> str:
+def _rate_text(completed: int, total: int, rate: float, seconds_left: float | None) -> str:
     """Return ``250,000 of 1,000,000  125,000/s  6 s left``."""
-    text = f"{number(completed)} of {number(total)}{unit}  {rate:,.0f}/s"
+    text = f"{number(completed)} of {number(total)}  {rate:,.0f}/s"
     return text if seconds_left is None else f"{text}  {seconds_left:.0f} s left"
 
 
@@ -129,4 +129,4 @@ def _loading_text(loading: Loading) -> str:
     """Return share, rate and remaining time; an empty text while the total is not known."""
     if not loading.total:
         return ""
-    return f"{loading.share:.0%}  {rate_text(loading.read, loading.total, loading.rate, loading.eta_seconds)}"
+    return f"{loading.share:.0%}  {_rate_text(loading.read, loading.total, loading.rate, loading.eta_seconds)}"

@@ -19,6 +19,7 @@ from .terminal import (
     print_json,
     say,
     table,
+    wants_json,
 )
 
 if TYPE_CHECKING:
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["show_previews"]
 
 
-def show_previews(
-    previews: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: bool, records: bool
-) -> None:
+def show_previews(previews: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, records: bool) -> None:
     """Print the tables of each connector, with ``records`` their first records too."""
-    if as_json:
+    if wants_json():
         connectors = [
             {
                 "connector": config.name,

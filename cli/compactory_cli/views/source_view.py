@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from .moment import moment_text
 from .tables import Column, Table, print_tables
-from .terminal import marked, number, print_facts, print_json, say, span, warn, write
+from .terminal import marked, number, print_facts, print_json, say, span, wants_json, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def is_healthy(connector: dict[str, Any]) -> bool:
     return not is_unreachable and _BAD.isdisjoint({connector["state"], *(row["state"] for row in connector["tables"])})
 
 
-def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bool) -> None:
+def show_status(connectors: Sequence[dict[str, Any]], place: str) -> None:
     """Print the status of connectors as a process reports it."""
-    if as_json:
+    if wants_json():
         print_json({"asked": place, "connectors": list(connectors)})
         return
     if not connectors:
@@ -44,15 +44,15 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         )
         print_facts(_of_connector(connector))
         if connector["tables"]:
-            print_tables(Table("tables", connector["tables"], _TABLES), as_json=False)
+            print_tables(Table("tables", connector["tables"], _TABLES))
         for text in [connector["detail"], *_details(connector["tables"], connector["detail"])]:
             if text:
                 say(f"  [yellow]![/] {escape(text)}")
 
 
-def show_overviews(overviews: Sequence[Overview], unanswered: str | None, *, as_json: bool) -> None:
+def show_overviews(overviews: Sequence[Overview], unanswered: str | None) -> None:
     """Print what Kafka and Postgres know of connectors. ``unanswered`` is the error of asking their process."""
-    if as_json:
+    if wants_json():
         print_json(
             {
                 "asked": None,
@@ -68,7 +68,7 @@ def show_overviews(overviews: Sequence[Overview], unanswered: str | None, *, as_
         _head(overview.connector, "", "")
         print_facts(_of_overview(overview))
         offsets = Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published")
-        print_tables(offsets, as_json=False)
+        print_tables(offsets)
 
 
 def _head(name: str, state: str, since: str) -> None:

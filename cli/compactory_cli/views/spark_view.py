@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from compactory_connectors.spark.checking.rejects import Rejected
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.target import Change, Mode, Sample
 
-from .terminal import number, print_json, print_table, printable, write
+from .terminal import number, print_json, print_table, printable, wants_json, write
 
 __all__ = ["show_report"]
 
@@ -24,19 +24,24 @@ _LONGEST = 100
 """Characters of a record that are shown."""
 
 
-def show_report(report: LoadReport, *, as_json: bool) -> None:
+def show_report(report: LoadReport) -> None:
     """Print the report of a load on stdout."""
-    if as_json:
+    if wants_json():
         print_json(report.as_json())
         return
     write(f"{report.target}: {_HEADS[report.outcome]}")
     write(f"load {report.load_id}, {sum(report.seconds.values()):.1f} s")
     if report.outcome is not Outcome.REPEATED:
-        _numbers("rows", _rows(report))
+        files = f" from {number(report.files)} files" if report.files is not None and report.files != 1 else ""
+        counts = {f"read{files}": report.read, "rejected": report.rejected}
+        _print_counts("rows", counts | {"duplicates left out": report.duplicates, "accepted": report.accepted})
     if report.reasons:
-        _reasons(report)
+        _print_reasons(report)
     if report.changes:
-        _numbers("keys", _changes(report))
+        counts = {change.value: report.changes.get(change, 0) for change in Change}
+        if report.mode is Mode.UPSERT and not counts[Change.DEACTIVATE.value]:
+            del counts[Change.DEACTIVATE.value]
+        _print_counts("keys", counts)
     if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
         for change, samples in report.samples.items():
             for sample in samples:
@@ -45,56 +50,39 @@ def show_report(report: LoadReport, *, as_json: bool) -> None:
         write(f"note: {note}")
 
 
-def _numbers(noun: str, rows: Sequence[tuple[str, int]]) -> None:
-    print_table((noun, "number"), ((name, number(count)) for name, count in rows), right=("number",))
-
-
-def _rows(report: LoadReport) -> list[tuple[str, int]]:
-    files = f" from {number(report.files)} files" if report.files is not None and report.files != 1 else ""
-    return [
-        (f"read{files}", report.read),
-        ("rejected", report.rejected),
-        ("duplicates left out", report.duplicates),
-        ("accepted", report.accepted),
-    ]
-
-
-def _changes(report: LoadReport) -> list[tuple[str, int]]:
-    names = {change: change.value for change in Change}
-    if report.mode is Mode.UPSERT and not report.changes.get(Change.DEACTIVATE):
-        del names[Change.DEACTIVATE]
-    return [(name, report.changes.get(change, 0)) for change, name in names.items()]
-
-
-def _reasons(report: LoadReport) -> None:
+def _print_reasons(report: LoadReport) -> None:
     rows = ((number(count), printable(str(reason))) for reason, count in report.reasons.items())
     print_table(("rows", "rejected because"), rows, right=("rows",))
     for reject in report.rejects:
-        write(f"{_place_of_reject(reject)}{'; '.join(reject.reasons)}\n    {_shorten(reject.record)}")
+        write(f"{_place(reject)}{'; '.join(reject.reasons)}\n    {_short(reject.record)}")
     if report.rejects_folder is not None:
         write(f"all rejected rows are in {report.rejects_folder}")
 
 
-def _place_of_reject(reject: Rejected) -> str:
-    if reject.file is None:
-        return ""
-    return f"{reject.file}:{reject.line}: " if reject.line is not None else f"{reject.file}: "
+def _print_counts(noun: str, counts: Mapping[str, int]) -> None:
+    print_table((noun, "number"), ((name, number(count)) for name, count in counts.items()), right=("number",))
+
+
+def _place(reject: Rejected) -> str:
+    line = f":{reject.line}" if reject.line is not None else ""
+    return f"{reject.file}{line}: " if reject.file is not None else ""
 
 
 def _differences(sample: Sample) -> Iterator[str]:
-    old_row, new_row = sample.before, sample.after
-    if old_row is None or new_row is None or old_row == new_row:
-        yield from (f"{name} {_value_text(value)}" for name, value in (new_row or old_row or {}).items())
-        return
+    old_row, new_row = sample.before or {}, sample.after or {}
+    is_change = bool(old_row) and bool(new_row) and old_row != new_row
     for name in {**old_row, **new_row}:
         old, new = _value_text(old_row.get(name)), _value_text(new_row.get(name))
-        yield f"{name} {new}" if old == new else f"{name} {old} → {new}"
+        if is_change and old != new:
+            yield f"{name} {old} → {new}"
+        else:
+            yield f"{name} {new if name in new_row else old}"
 
 
 def _value_text(value: Any) -> str:
-    return "null" if value is None else _shorten(str(value))
+    return "null" if value is None else _short(str(value))
 
 
-def _shorten(text: str) -> str:
+def _short(text: str) -> str:
     plain = printable(text)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"

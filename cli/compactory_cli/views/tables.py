@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from .terminal import decoded, legible, marked, number, print_json, print_table
+from .terminal import decoded, legible, marked, number, print_json, print_table, wants_json
 
 __all__ = ["Column", "Table", "bold", "document", "failed_columns", "if_any", "print_tables", "red_if_any", "time_text"]
 
@@ -58,9 +58,9 @@ class Table:
     document: Callable[[Any], Any] = document
 
 
-def print_tables(*tables: Table, as_json: bool, **values: object) -> None:
+def print_tables(*tables: Table, **values: object) -> None:
     """Print one document for programs, with ``values`` beside the tables, or each table for people."""
-    if as_json:
+    if wants_json():
         print_json({table.name: [table.document(item) for item in table.items] for table in tables} | values)
         return
     for table in tables:

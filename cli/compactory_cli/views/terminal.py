@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,13 @@ __all__ = [
     "seconds",
     "span",
     "table",
+    "use_json",
+    "wants_json",
     "warn",
     "write",
 ]
+
+_json: ContextVar[bool] = ContextVar("json", default=False)
 
 _WIDTH = 60  # characters shown of a long value, around the first difference
 
@@ -51,6 +56,16 @@ def output() -> Console:
 def error_output() -> Console:
     """Return the console on stderr."""
     return _new_console(stderr=True)
+
+
+def use_json(is_wanted: bool) -> None:
+    """Print for programs from now on, or for people."""
+    _json.set(is_wanted)
+
+
+def wants_json() -> bool:
+    """Return True if the command prints for programs."""
+    return _json.get()
 
 
 def _new_console(*, stderr: bool) -> Console:
@@ -87,17 +102,17 @@ def fields(item: object, *names: str) -> dict[str, Any]:
     return {name: getattr(item, name) for name in names}
 
 
-def answer(value: Any, text: str, *, as_json: bool) -> None:
+def answer(value: Any, text: str) -> None:
     """Print the one value of a command for programs, or a line of markup for people."""
-    if as_json:
+    if wants_json():
         print_json(value)
     else:
         say(text)
 
 
-def print_count(count: int, noun: str, outcome: str, *, as_json: bool) -> None:
+def print_count(count: int, noun: str, outcome: str) -> None:
     """Print ``3 jobs cancelled``, or ``{"jobs": 3}``."""
-    answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", as_json=as_json)
+    answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}")
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import counted, cut, error_output, fields, legible, named, number, print_json, print_table, say, seconds
+from .terminal import (
+    counted,
+    cut,
+    error_output,
+    fields,
+    legible,
+    named,
+    number,
+    print_json,
+    print_table,
+    say,
+    seconds,
+    wants_json,
+)
 
 if TYPE_CHECKING:
     from compactory_connectors.source.verify.outcome import Difference, Outcome, Progress
@@ -30,11 +43,10 @@ def show_outcomes(
     *,
     limit: int,
     values: bool,
-    as_json: bool,
     repaired: int | None = None,
 ) -> None:
     """Print the outcomes for people or programs. ``repaired`` is the number of keys that were sent again."""
-    if as_json:
+    if wants_json():
         document: dict[str, Any] = {"equal": all(outcome.equal for outcome in outcomes)}
         document |= {} if repaired is None else {"repaired": repaired}
         print_json(document | {"topics": [_outcome_json(outcome, limit, values) for outcome in outcomes]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,10 +25,11 @@ from .rules.rules import FileFormat, Reference, Rules
 from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_frame, read_table
 from .sources.source_files import format_of, list_files
-from .stages import Stages
 from .target import REJECTED, Change, Mode, Target, TargetColumn
 
 __all__ = ["Load", "Plan"]
+
+log = logging.getLogger("compactory.spark")
 
 _SHOWN: Final = 5
 """Examples of rejects in a report."""
@@ -67,14 +69,11 @@ class Plan:
 class Load:
     """A load into a target. Belongs to one thread; :meth:`run` is called once."""
 
-    def __init__(
-        self, spark: SparkSession, target: Target, plan: Plan, report: LoadReport, stages: Stages | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, target: Target, plan: Plan, report: LoadReport) -> None:
         self._spark = spark
         self._target = target
         self._plan = plan
         self._report = report
-        self._stages = stages or Stages()
         self._persisted = ExitStack()
 
     def run(self) -> None:
@@ -264,9 +263,8 @@ class Load:
     @contextmanager
     def _stage(self, name: str, rows: int | None) -> Iterator[None]:
         started = time.monotonic()
-        self._stages.begin(name, rows)
         try:
             yield
         finally:
-            self._report.seconds[name] = time.monotonic() - started
-            self._stages.end()
+            self._report.seconds[name] = seconds = time.monotonic() - started
+            log.info("%s: %.1f s%s", name, seconds, f", {rows:,} rows" if rows else "")

@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from ...context.flags import App, argument, flag, option
+from ...context.loading import Providers
+from ...context.session import begin, refuse
+from ...views.terminal import answer, number
 
-from ...context.flags import Flags, argument, command, flag, option
-from ...context.session import begin
-from ...views.terminal import number, print_json, print_table, write
-from .arguments import LoadArguments, SparkArguments
+if TYPE_CHECKING:
+    from compactory_connectors.spark.session import SparkOptions
 
 __all__ = ["app"]
 
-app = typer.Typer(name="spark", help="Load and export directories of any size with Apache Spark.", no_args_is_help=True)
+app = App(name="spark", help="Load and export directories of any size with Apache Spark.")
+
+_Master = Annotated[str | None, option("--master", "MASTER", "Spark's master URL; default: local[*].")]
+_Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; may be repeated.")]
+_Jars = Annotated[Path | None, option("--jars", "DIR", "Folder of JDBC drivers; else one is fetched.")]
 
 
 @app.command("load")
-@command
-def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> None:
+def run_load(
+    sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")],
+    directory: Annotated[str, option("--directory", "NAME", "Directory, table or topic.")],
+    to: Annotated[Literal["postgres", "kafka"], option("--to", help="Its table, or its topic.")],
+    rules: Annotated[Path | None, option("--rules", "FILE", "YAML file with the rules for columns.")] = None,
+    mode: Annotated[
+        Literal["upsert", "replace"], option("--mode", help="replace deactivates keys missing from the source.")
+    ] = "upsert",
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would change; write only rejects.")] = False,
+    rejects: Annotated[str | None, option("--rejects", "DIR", "A folder for rejected rows.")] = None,
+    max_rejects: Annotated[
+        str | None, option("--max-rejects", "N|N%", "Most rejected rows; without --rejects none.")
+    ] = None,
+    max_deactivate: Annotated[
+        str | None, option("--max-deactivate", "N|N%", "Most missing keys; default: as the connector.")
+    ] = None,
+    load_id: Annotated[str | None, option("--load-id", "ID", "Load into Postgres only once under this id.")] = None,
+    report: Annotated[Path | None, option("--report", "FILE", "JSON report, also of a load that fails.")] = None,
+    form: Annotated[
+        Literal["parquet", "orc", "csv", "json"] | None,
+        option("--format", help="Of the files; default: by their names."),
+    ] = None,
+    table: Annotated[str | None, option("--table", "TABLE", "The table behind a JDBC URL.")] = None,
+    provider: Providers = None,
+    master: _Master = None,
+    conf: _Conf = None,
+    jars: _Jars = None,
+) -> None:
     """Load files or a table into a directory: check each row, and write what differs.
 
     A failed load into a topic may be written in part: run it again. Exit code 1: refused by a limit, or failed.
@@ -26,16 +60,32 @@ def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> N
 
     Example: `compactory spark load tenants.csv --directory tenants --to postgres --dry-run`
     """
+    configuration = begin()
+    options = _spark_options(master, conf or (), jars)
     from .load import LoadCommand
 
-    configuration = begin(flags)
-    LoadCommand(configuration=configuration, options=spark.options(), as_json=flags.json, **vars(arguments)).run()
+    LoadCommand(
+        configuration=configuration,
+        options=options,
+        sources=sources,
+        table=table,
+        directory=directory,
+        to=to,
+        rules_file=rules,
+        mode=mode,
+        dry_run=dry_run,
+        rejects=rejects,
+        max_rejects=max_rejects,
+        max_deactivate=max_deactivate,
+        load_id=load_id,
+        report_file=report,
+        format=form,
+        providers=provider or (),
+    ).run()
 
 
 @app.command("export")
-@command
 def export(
-    flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", "PATH", "A folder on any file system, or what the format takes.")],
     *,
@@ -64,7 +114,9 @@ def export(
     ] = None,
     wait: Annotated[float, option("--wait", "SECONDS", "Time to wait for an open transaction.", min=0)] = 60.0,
     task_memory: Annotated[int, option("--task-memory", "MB", "Keys and values that a task may hold.", min=16)] = 512,
-    spark: SparkArguments,
+    master: _Master = None,
+    conf: _Conf = None,
+    jars: _Jars = None,
 ) -> None:
     """Export a directory's newest entries to files, up to the high watermarks of the start.
 
@@ -73,40 +125,44 @@ def export(
 
     Example: `compactory spark export tenants --to s3a://lake/tenants`
     """
+    configuration = begin()
+    options = _spark_options(master, conf or (), jars)
     from compactory_connectors.spark.exporting import export as run
     from compactory_connectors.spark.failures import spark_failures
     from compactory_connectors.spark.session import session
 
     from ...context.reading import resolve
-    from ...views.spark_progress import StageBars
 
-    configuration = begin(flags)
     [source] = resolve(configuration, [directory])
     settings = configuration.directories.get(directory)
-    kafka = configuration.kafka().properties()
-    with spark_failures(), StageBars() as stages:
-        stages.begin("starting Spark", None)
-        with session(f"compactory export {directory}", spark.options()) as started, stages.watching(started):
-            stages.begin("exporting", None)
-            report = run(
-                started,
-                source,
-                to,
-                kafka=kafka,
-                format=form,
-                columns=columns,
-                connector=settings.connector if settings is not None and columns is None else None,
-                partition_by=partition_by or (),
-                mode="overwrite" if overwrite else "error",
-                max_bad=max_bad,
-                at=at,
-                wait=wait,
-                taskMemory=task_memory,
-            )
-            stages.end()
-    if flags.json:
-        print_json(report.as_json())
-        return
-    write(f"directory {report.directory}: exported to {report.path}")
-    counts = [("rows", number(report.rows)), ("bad rows", number(report.bad))]
-    print_table(("exported", "number"), counts, right=("number",))
+    with spark_failures(), session(f"compactory export {directory}", options) as started:
+        report = run(
+            started,
+            source,
+            to,
+            kafka=configuration.kafka().properties(),
+            format=form,
+            columns=columns,
+            connector=settings.connector if settings is not None and columns is None else None,
+            partition_by=partition_by or (),
+            mode="overwrite" if overwrite else "error",
+            max_bad=max_bad,
+            at=at,
+            wait=wait,
+            taskMemory=task_memory,
+        )
+    counts = f"{number(report.rows)} rows, {number(report.bad)} bad rows"
+    answer(report.as_json(), f"directory {report.directory}: exported to {report.path}: {counts}")
+
+
+def _spark_options(master: str | None, conf: Sequence[str], jars: Path | None) -> SparkOptions:
+    """Return the options of a session; on a terminal Spark shows its progress. Raises ConfigError."""
+    from compactory_connectors.spark.session import SparkOptions
+
+    properties = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+    for text in conf:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            refuse(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
+        properties[name] = value
+    return SparkOptions(master=master, conf=properties, jars=jars)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -24,32 +28,45 @@ from compactory_connectors.spark.target import Mode
 from ...context.configuration import Configuration
 from ...context.failure import StepFailed
 from ...context.session import Problems
-from ...views.spark_progress import StageBars
 from ...views.spark_view import show_report
-from .arguments import LoadArguments
-from .targets import Aim, References, TableAim, TopicAim, aim_at
+from .targets import Aim, TableAim, TopicAim, aim_at, aims_of_references, reference_frame
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.load_job import Plan
 
 __all__ = ["LoadCommand"]
 
+log = logging.getLogger("compactory.spark")
+
 
 @dataclass(frozen=True, kw_only=True)
-class LoadCommand(LoadArguments):
+class LoadCommand:
     """The arguments of a load, and the load."""
 
     configuration: Configuration
     options: SparkOptions
-    as_json: bool
+    sources: Sequence[str]
+    table: str | None
+    directory: str
+    to: str
+    rules_file: Path | None
+    mode: str
+    dry_run: bool
+    rejects: str | None
+    max_rejects: str | None
+    max_deactivate: str | None
+    load_id: str | None
+    report_file: Path | None
+    format: str | None
+    providers: Sequence[str]
 
     def run(self) -> None:
         """Load. Raises ConfigError with all problems of the arguments, StepFailed if a limit refuses the load."""
         problems = Problems()
-        rules = problems.of(lambda: read_rules(self.rules) if self.rules is not None else Rules()) or Rules()
-        configured = self.configuration, self.provider or ()
+        rules = problems.of(lambda: read_rules(self.rules_file) if self.rules_file is not None else Rules()) or Rules()
+        configured = self.configuration, self.providers
         aim = problems.of(lambda: aim_at(*configured, self.to, self.directory, rules))
-        references = problems.of(lambda: References.of(*configured, rules))
+        references = problems.of(lambda: aims_of_references(*configured, rules))
         for check in (self._check_sources, self._max_rejects, self._max_deactivate, self._check_report):
             problems.of(check)
         problems.raise_any()
@@ -69,28 +86,23 @@ class LoadCommand(LoadArguments):
             raise
         finally:
             self._write_report(report)
-        show_report(report, as_json=self.as_json)
+        show_report(report)
         if report.outcome is Outcome.REFUSED:
             raise StepFailed(f"nothing was written: {report.why}")
 
-    def _load(self, aim: Aim, references: References, rules: Rules, report: LoadReport) -> None:
+    def _load(self, aim: Aim, references: Mapping[str, Aim], rules: Rules, report: LoadReport) -> None:
         if isinstance(aim, TableAim):
             aim.check()
-        with spark_failures(), StageBars() as stages:
-            stages.begin("starting Spark", None)
-            start_thread(
-                "import-load", import_module, "compactory_connectors.spark.load_job"
-            )  # while Spark's JVM starts
-            with session(f"compactory load {self.directory}", self._spark_options()) as spark:
-                from compactory_connectors.spark.load_job import Load
+        log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
+        # while Spark's JVM starts
+        start_thread("import-load", import_module, "compactory_connectors.spark.load_job")
+        options = replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))
+        with spark_failures(), session(f"compactory load {self.directory}", options) as spark:
+            from compactory_connectors.spark.load_job import Load
 
-                plan = self._plan(aim, references, rules)
-                with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
-                    Load(spark, target, plan, report, stages).run()
-
-    def _spark_options(self) -> SparkOptions:
-        postgres = self.sources[0].startswith("jdbc:postgresql:")
-        return replace(self.options, postgres_driver=postgres)
+            plan = self._plan(aim, references, rules)
+            with closing(aim.target(spark, report.load_id)) as target:
+                Load(spark, target, plan, report).run()
 
     def _check_sources(self) -> None:
         jdbc = [source for source in self.sources if source.startswith("jdbc:")]
@@ -101,7 +113,7 @@ class LoadCommand(LoadArguments):
                 f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
             )
 
-    def _plan(self, aim: Aim, references: References, rules: Rules) -> Plan:
+    def _plan(self, aim: Aim, references: Mapping[str, Aim], rules: Rules) -> Plan:
         from compactory_connectors.spark.load_job import Plan
 
         plan = Plan(
@@ -110,7 +122,7 @@ class LoadCommand(LoadArguments):
             jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
-            references=references.frame,
+            references=partial(reference_frame, references),
             whole=isinstance(aim, TopicAim),
             mode=Mode(self.mode),
             dry_run=self.dry_run,
@@ -127,15 +139,15 @@ class LoadCommand(LoadArguments):
         return Limit.parse(self.max_deactivate, "--max-deactivate") if self.max_deactivate else None
 
     def _check_report(self) -> None:
-        if self.report is not None and not self.report.parent.is_dir():
-            raise ConfigError(f"--report {self.report}: there is no folder {self.report.parent}")
-        if self.report is not None and self.report.is_dir():
-            raise ConfigError(f"--report {self.report}: is a folder; name a file in it")
+        if self.report_file is not None and not self.report_file.parent.is_dir():
+            raise ConfigError(f"--report {self.report_file}: there is no folder {self.report_file.parent}")
+        if self.report_file is not None and self.report_file.is_dir():
+            raise ConfigError(f"--report {self.report_file}: is a folder; name a file in it")
 
     def _write_report(self, report: LoadReport) -> None:
-        if self.report is not None:
+        if self.report_file is not None:
             text = json.dumps(report.as_json(), ensure_ascii=False, indent=1, default=str)
-            self.report.write_text(text + "\n", encoding="utf-8")
+            self.report_file.write_text(text + "\n", encoding="utf-8")
 
 
 def _without_secrets(source: str) -> str:

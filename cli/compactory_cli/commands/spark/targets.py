@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
     from compactory_connectors.spark.into_topic import KafkaTarget
 
-__all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
+__all__ = ["Aim", "TableAim", "TopicAim", "aim_at", "aims_of_references", "reference_frame"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class TableAim:
         """Look the table up, before Spark starts. Raises ConfigError, Unreachable."""
         find_table(self.connection, self.table, self.key, self.active)
 
-    def target(self, _spark: SparkSession, load_id: str, _dry_run: bool) -> PostgresTarget:
+    def target(self, _spark: SparkSession, load_id: str) -> PostgresTarget:
         """Return the table as a target, without connecting."""
         from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 
@@ -74,7 +74,7 @@ class TopicAim:
         """Return the topic's name."""
         return f"topic {self.directory.topic}"
 
-    def target(self, spark: SparkSession, _load_id: str, _dry_run: bool) -> KafkaTarget:
+    def target(self, spark: SparkSession, _load_id: str) -> KafkaTarget:
         """Return the topic as a target, without connecting."""
         from compactory_connectors.spark.into_topic import KafkaTarget
 
@@ -113,40 +113,34 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class References:
-    """The directories that rules refer to, resolved before Spark starts."""
+def aims_of_references(configuration: Configuration, providers: Sequence[str], rules: Rules) -> dict[str, Aim]:
+    """Return the directories that rules refer to. Raises ConfigError for those that compactory.toml lacks."""
+    aims: dict[str, Aim] = {}
+    problems = Problems()
+    for rule in rules.columns.values():
+        if rule.reference is None:
+            continue
+        name = rule.reference.directory
+        settings = configuration.directories.get(name)
+        if settings is None:
+            existing = ", ".join(configuration.directories) or "none"
+            problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {existing}"])
+            continue
+        to = "postgres" if settings.connector is not None else "kafka"
+        aim = problems.of(partial(aim_at, configuration, providers, to, name, Rules()))
+        aims |= {name: aim} if aim is not None else {}
+    problems.raise_any()
+    return aims
 
-    aims: Mapping[str, Aim]
 
-    @staticmethod
-    def of(configuration: Configuration, providers: Sequence[str], rules: Rules) -> References:
-        """Return the directories of these rules. Raises ConfigError for those that compactory.toml lacks."""
-        aims: dict[str, Aim] = {}
-        problems = Problems()
-        for rule in rules.columns.values():
-            if rule.reference is None:
-                continue
-            name = rule.reference.directory
-            settings = configuration.directories.get(name)
-            if settings is None:
-                existing = ", ".join(configuration.directories) or "none"
-                problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {existing}"])
-                continue
-            to = "postgres" if settings.connector is not None else "kafka"
-            aim = problems.of(partial(aim_at, configuration, providers, to, name, Rules()))
-            aims |= {name: aim} if aim is not None else {}
-        problems.raise_any()
-        return References(aims=aims)
+def reference_frame(aims: Mapping[str, Aim], spark: SparkSession, column: str, reference: Reference) -> DataFrame:
+    """Return the values that a reference allows. Raises ConfigError, Unreachable."""
+    from compactory_connectors.spark.checking.references import of_table, of_topic
 
-    def frame(self, spark: SparkSession, column: str, reference: Reference) -> DataFrame:
-        """Return the values that a reference allows. Raises ConfigError, Unreachable."""
-        from compactory_connectors.spark.checking.references import of_table, of_topic
-
-        aim = self.aims[reference.directory]
-        if isinstance(aim, TopicAim):
-            return of_topic(spark, aim.kafka, aim.directory, reference.column)
-        return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
+    aim = aims[reference.directory]
+    if isinstance(aim, TopicAim):
+        return of_topic(spark, aim.kafka, aim.directory, reference.column)
+    return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
 
 
 def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorConfig:
