@@ -165,7 +165,7 @@ def _file_rows() -> list[list[str]]:
         "console": (settings_file._CONSOLE, _SECTION_MEANINGS["console"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
-    for section in [part for name in settings_file._SECTIONS for part in (name, *_WITHIN.get(name, ()))]:
+    for section in [part for name in settings_file.SECTIONS for part in (name, *_WITHIN.get(name, ()))]:
         if section == "kafka":
             continue
         keys, meanings = sections[section]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import typer.main
 
+from compactory_cli.context.settings_file import SettingsReader
 from compactory_cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +104,14 @@ def usage_problem(words: list[str]) -> str | None:
         if word.startswith("--") and word not in known:
             return f"{command.name} has no option {word!r}"
     return None
+
+
+def settings_problems(path: Path) -> list[str]:
+    """What a file of settings has wrong by itself, without the servers and files that its Kafka names."""
+    reader = SettingsReader(path, tomllib.loads(path.read_text()), {})
+    http = reader.section("http")
+    list(reader.clients(http.pop("clients", {})))
+    for read in (reader.kafka, reader.store, reader.directories, reader.console, reader.outbox_topics):
+        read()
+    reader.topic_defaults()
+    return reader.problems

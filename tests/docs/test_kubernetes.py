@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from compactory_api.ops.listener import _PATHS
-from compactory_cli.context.settings_file import read_settings
 from compactory_connectors.connect.config.config_file import parse_properties
-from tests.docs.pages import ROOT, blocks, usage_problem
+from tests.docs.pages import ROOT, blocks, settings_problems, usage_problem
 
 DOCUMENTS = [
     document
@@ -81,7 +80,7 @@ def test_the_service_finds_its_pods() -> None:
 def test_the_files_in_them_are_valid(tmp_path: Path) -> None:
     path = tmp_path / "compactory.toml"
     path.write_text(BY_NAME["ConfigMap", "compactory"]["data"]["compactory.toml"])
-    assert read_settings(path).problems == ()
+    assert settings_problems(path) == []
     secret = parse_properties(BY_NAME["Secret", "compactory"]["stringData"]["tpp.properties"])
     article = (ROOT / "examples" / "connectors" / "terminal_acquirer.json").read_text()
     assert [key for key in secret if "${tpp:" + key + "}" not in article] == []

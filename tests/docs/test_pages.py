@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compactory_cli.context.settings_file import read_settings
 from compactory_connectors.source.config.files import parse_connector
-from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, usage_problem
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, settings_problems, usage_problem
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -94,7 +93,7 @@ def test_settings_are_valid(block, tmp_path: Path) -> None:
         (tmp_path / connector).touch()
     for schema in re.findall(r'^schema = "([^"]+)"', block.text, re.MULTILINE):
         (tmp_path / schema).write_text("{}")
-    assert read_settings(path).problems == ()
+    assert settings_problems(path) == []
 
 
 @pytest.mark.parametrize("block", blocks("json", "yaml"), ids=lambda block: block.name)

@@ -125,4 +125,5 @@ def give_roles(
     elif only_print:
         print("".join(f"{text};\n" for text in texts), end="")
     else:
-        say(f"[green]✓[/] {' and '.join(roles)}: rights given")
+        for role in roles:
+            say(f"[green]✓[/] {role} has its rights")

@@ -1,15 +1,16 @@
 """The configuration of one run: flags beat environment variables, those beat compactory.toml.
 
-Loading checks everything and raises all problems together. Commands that need Kafka or a database ask for the address;
-if it is missing, the error names the remedy.
+Variables and flags replace values of the file, which are then checked together; all problems are raised at once.
+Commands that need Kafka or a database ask for the address; if it is missing, the error names the remedy.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
@@ -17,14 +18,14 @@ from compactory.kafka.client import Kafka
 from compactory.kafka.errors import property_problems
 from compactory.nearest import nearest
 from compactory.storage.backend import Backend
-from compactory_api.http.access import Tokens
+from compactory_api.http.access import Client, Tokens
 from compactory_api.http.listen import Listen, parse_proxies
 from compactory_api.mastered.servers import Servers
 from compactory_api.options import ServerOptions
 
 from .environment import Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
-from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
+from .settings_file import DirectorySettings, SettingsReader, StoreSettings
 
 if TYPE_CHECKING:
     from compactory_connectors.outbox.rules import TopicRules
@@ -34,16 +35,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Configuration", "load_configuration"]
 
+T = TypeVar("T")
+
 _DEFAULT_FILE = Path("compactory.toml")
 _DEFAULT_LISTEN = "127.0.0.1:8080"
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """A value and its origin, for errors."""
-
-    value: str = field(repr=False)
-    origin: str
+_HTTP_VARIABLES = {
+    "LISTEN": "listen",
+    "HTTP_READ_TOKEN": "read_token",
+    "HTTP_WRITE_TOKEN": "write_token",
+    "HTTP_ADMIN_TOKEN": "admin_token",
+    "HTTP_ADVERTISED": "advertised",
+    "HTTP_SERVERS": "servers",
+    "HTTP_SERVERS_SECRET": "servers_secret",
+    "HTTP_PROXIES": "proxies",
+}
+"""The variables that replace a key of [http]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +83,8 @@ class Configuration:
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
-    _postgres: _Setting | None
+    _postgres: str | None = field(repr=False)
+    _postgres_origin: str
     _store: StoreSettings | None
 
     def kafka(self) -> Kafka:
@@ -99,9 +106,9 @@ class Configuration:
                 f" or write url into [postgres] of {self.file or _DEFAULT_FILE}"
             )
         try:
-            return parse_url(self._postgres.value)
+            return parse_url(self._postgres)
         except ValueError as error:
-            raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
+            raise ConfigError(f"{self._postgres_origin}: {line}" for line in str(error).splitlines()) from None
 
     def server(
         self, url: str | None = None, *, admin: bool = False, orders: bool = False, timeout: float = 10.0
@@ -157,106 +164,114 @@ class Configuration:
 def load_configuration(flags: Flags, environment: Environment | None = None) -> Configuration:
     """Read file and environment, merge, check. Raises ConfigError with every problem found."""
     environment = environment if environment is not None else read_environment()
-    settings = _settings(flags, environment)
-    problems = [*settings.problems, *environment.problems]
-    kafka = _kafka(flags, environment, settings, problems)
-    listen = _http_setting(environment, settings, "LISTEN", "listen")
-    advertised = _http_setting(environment, settings, "HTTP_ADVERTISED", "advertised")
-    proxies = _http_setting(environment, settings, "HTTP_PROXIES", "proxies")
-    url = None if flags.kafka else _first(environment, "URL")
-    problems += _problems_of(proxies, parse_proxies) + _problems_of(listen, Listen.parse)
-    problems += _problems_of(url, _server_base) + _problems_of(advertised, _server_base)
-    servers = _servers(environment, settings, problems)
-    level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
-    form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
-    tokens = _tokens(environment, settings, problems)
-    if problems:
-        raise ConfigError(problems)
-    return Configuration(
-        file=settings.path,
-        directories=settings.directories,
-        url=url.value if url else None,
-        listen=listen.value if listen else _DEFAULT_LISTEN,
-        server_options=ServerOptions(
-            advertised=_server_base(advertised.value) if advertised else None,
-            servers=servers,
-            proxies=parse_proxies(proxies.value) if proxies else (),
-        ),
+    path, document, problems = _read_file(flags, environment)
+    origins = _replace_values(document, flags, environment)
+    reader = SettingsReader(path, document, origins)
+    postgres, http = reader.section("postgres"), reader.section("http")
+    store, store_options = reader.store()
+    clients = tuple(reader.clients(http.pop("clients", {})))
+    directories, outbox_topics = reader.directories(), reader.outbox_topics()
+    topic_defaults, console = reader.topic_defaults(), reader.console()
+    reader.problems += environment.problems
+    kafka = _kafka(reader, flags, environment)
+    url = None if flags.kafka else environment.get("URL")
+    listen = http.get("listen", _DEFAULT_LISTEN)
+    proxies = _parsed(reader, "proxies", parse_proxies, http.get("proxies"))
+    _parsed(reader, "listen", Listen.parse, listen)
+    _parsed(reader, "url", _server_base, url)
+    advertised = _parsed(reader, "advertised", _server_base, http.get("advertised"))
+    servers = _servers(reader, http)
+    configuration = Configuration(
+        file=path,
+        directories=directories,
+        url=url,
+        listen=listen,
+        server_options=ServerOptions(advertised=advertised, servers=servers, proxies=proxies or ()),
         worker_listen=environment.get("LISTEN"),
-        tokens=tokens,
+        log_level=_choice(reader, LogLevel, flags.log_level, environment, "LOG_LEVEL"),
+        log_format=_choice(reader, LogFormat, flags.log_format, environment, "LOG_FORMAT"),
+        tokens=_tokens(reader, http, clients),
         jdbc_password=environment.get("JDBC_PASSWORD"),
-        console=settings.console,
-        outbox_topics=settings.outbox_topics,
-        topic_defaults=(settings.topic_defaults.get("partitions", -1), settings.topic_defaults.get("replication", -1)),
-        store_options=settings.store_options,
-        log_level=level,
-        log_format=form,
+        console=console,
+        outbox_topics=outbox_topics,
+        topic_defaults=topic_defaults,
+        store_options=store_options,
         _kafka=kafka,
-        _store=settings.store,
-        _postgres=_from_flag(flags.postgres, "--postgres")
-        or _first(environment, "POSTGRES", settings.postgres, f"{settings.path}: [postgres] url"),
+        _store=store,
+        _postgres=postgres.get("url"),
+        _postgres_origin=reader.origin("postgres", "url"),
     )
+    if problems := [*problems, *reader.problems]:
+        raise ConfigError(problems)
+    return configuration
 
 
-def _settings(flags: Flags, environment: Environment) -> SettingsFile:
-    named = environment.get("CONFIG")
-    if flags.config is not None:
-        return read_settings(flags.config)
-    if named is not None:
-        return read_settings(Path(named))
-    return read_settings(_DEFAULT_FILE) if _DEFAULT_FILE.exists() else SettingsFile()
+def _read_file(flags: Flags, environment: Environment) -> tuple[Path | None, dict[str, Any], list[str]]:
+    """Return path and document of compactory.toml, and why it can't be read."""
+    named = flags.config or environment.get("CONFIG")
+    path = Path(named) if named else _DEFAULT_FILE
+    if not named and not path.exists():
+        return None, {}, []
+    try:
+        return path, tomllib.loads(path.read_bytes().decode()), []
+    except OSError as error:
+        problem = f"can't be read: {error.strerror}"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"not valid TOML: {error}"
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 text (byte {error.start})"
+    return path, {}, [f"{path}: {problem}"]
 
 
-def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, problems: list[str]) -> Kafka | None:
-    properties = {name: _Setting(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
-    for name, value in environment.kafka.items():
-        properties[name] = _Setting(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
-    servers = _from_flag(flags.kafka, "--kafka") or _first(environment, "KAFKA")
-    if servers is not None:
-        properties["bootstrap.servers"] = _Setting(servers.value, f"{servers.origin}:")
+def _replace_values(document: dict[str, Any], flags: Flags, environment: Environment) -> dict[tuple[str, str], str]:
+    """Put the values of variables and flags into a document. Return their origins by section and key."""
+    variables = {("http", key): variable for variable, key in _HTTP_VARIABLES.items()} | {
+        ("postgres", "url"): "POSTGRES"
+    }
+    values = {place: environment.get(variable) for place, variable in variables.items()}
+    origins = {place: f"COMPACTORY_{variable}" for place, variable in variables.items() if values[place] is not None}
+    if flags.postgres:
+        values["postgres", "url"], origins["postgres", "url"] = flags.postgres, "--postgres"
+    for section, key in origins:
+        if isinstance(present := document.setdefault(section, {}), dict):
+            present[key] = values[section, key]
+    return origins | {("http", "url"): "COMPACTORY_URL"}
+
+
+def _kafka(reader: SettingsReader, flags: Flags, environment: Environment) -> Kafka | None:
+    file_properties = reader.kafka()
+    properties = file_properties | dict(environment.kafka)
+    origins = dict.fromkeys(file_properties, reader.prefix + "[kafka]")
+    origins |= {name: f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:" for name in environment.kafka}
+    for value, origin in ((environment.get("KAFKA"), "COMPACTORY_KAFKA:"), (flags.kafka, "--kafka:")):
+        if value:
+            properties["bootstrap.servers"], origins["bootstrap.servers"] = value, origin
     if properties.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
-        problems_found = property_problems({name: setting.value for name, setting in properties.items()})
-        problems += [_with_origin(problem, properties) for _, problem in problems_found]
+        reader.problems += [_with_origin(problem, origins) for _, problem in property_problems(properties)]
         return None
     try:
-        return Kafka({name: setting.value for name, setting in properties.items()})
+        return Kafka(properties)
     except ConfigError as error:
-        problems += [_with_origin(problem, properties) for problem in error.problems]
+        reader.problems += [_with_origin(problem, origins) for problem in error.problems]
         return None
 
 
-def _with_origin(problem: str, properties: Mapping[str, _Setting]) -> str:
+def _with_origin(problem: str, origins: Mapping[str, str]) -> str:
     """Return the problem with the origin of the property that it names."""
-    for name, setting in properties.items():
+    for name, origin in origins.items():
         if f"'{name}'" in problem.partition(":")[0] or problem.startswith((f"{name}:", f"{name}=", f"{name} ")):
-            return f"{setting.origin} {problem}"
+            return f"{origin} {problem}"
     return problem
 
 
-def _from_flag(value: str | None, name: str) -> _Setting | None:
-    return _Setting(value, name) if value else None
-
-
-def _http_setting(environment: Environment, settings: SettingsFile, variable: str, key: str) -> _Setting | None:
-    return _first(environment, variable, settings.http.get(key), f"{settings.path}: [http] {key}")
-
-
-def _first(environment: Environment, variable: str, written: str | None = None, place: str = "") -> _Setting | None:
-    """Return the variable's value, else ``written``, the file's value at ``place``."""
-    value = environment.get(variable)
-    if value is not None:
-        return _Setting(value, f"COMPACTORY_{variable}")
-    return _Setting(written, place) if written is not None else None
-
-
-def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems: list[str]) -> Any:
-    value = flag or environment.get(name)
-    choices = [item.value for item in kind]
-    if value is None or value in choices:
-        return None if value is None else kind(value)
-    hint = nearest(value, choices) or f"; choose {', '.join(choices)}"
-    problems.append(f"COMPACTORY_{name}: {value!r} is not one of its values{hint}")
-    return None
+def _parsed(reader: SettingsReader, key: str, parse: Callable[[str], T], text: str | None) -> T | None:
+    """Return the parsed value of a key of [http], None without one. Keep the problems of a malformed one."""
+    try:
+        return parse(text) if text is not None else None
+    except ConfigError as error:
+        for problem in error.problems:
+            reader.problem("http", key, problem.partition(": ")[2])
+        return None
 
 
 def _server_base(url: str) -> str:
@@ -266,34 +281,28 @@ def _server_base(url: str) -> str:
     return ServerUrl.parse(url).base
 
 
-def _problems_of(setting: _Setting | None, parse: Callable[[str], object]) -> list[str]:
-    if setting is None:
-        return []
-    try:
-        parse(setting.value)
-    except ConfigError as error:
-        return [f"{setting.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
-    return []
+def _choice(reader: SettingsReader, kind: Any, flag: Any, environment: Environment, name: str) -> Any:
+    value = flag or environment.get(name)
+    choices = [item.value for item in kind]
+    if value is None or value in choices:
+        return None if value is None else kind(value)
+    hint = nearest(value, choices) or f"; choose {', '.join(choices)}"
+    reader.problems.append(f"COMPACTORY_{name}: {value!r} is not one of its values{hint}")
+    return None
 
 
-def _servers(environment: Environment, settings: SettingsFile, problems: list[str]) -> Servers | None:
-    secret = environment.get("HTTP_SERVERS_SECRET") or settings.http.get("servers_secret")
+def _servers(reader: SettingsReader, http: Mapping[str, Any]) -> Servers | None:
     try:
-        return Servers.parse(secret, environment.get("HTTP_SERVERS") or settings.http.get("servers"))
+        return Servers.parse(http.get("servers_secret"), http.get("servers"))
     except ConfigError as error:
-        problems += [
-            f"[http] {problem} (or COMPACTORY_HTTP_SERVERS, _HTTP_SERVERS_SECRET)" for problem in error.problems
-        ]
+        remedy = "(or COMPACTORY_HTTP_SERVERS, _HTTP_SERVERS_SECRET)"
+        reader.problems += [f"[http] {problem} {remedy}" for problem in error.problems]
         return None
 
 
-def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:
+def _tokens(reader: SettingsReader, http: Mapping[str, Any], clients: tuple[Client, ...]) -> Tokens:
     try:
-        scopes = ("read", "write", "admin")
-        variables = {name: environment.get(f"HTTP_{name.upper()}_TOKEN") for name in scopes}
-        return Tokens(
-            **{name: variables[name] or settings.http.get(f"{name}_token") for name in scopes}, clients=settings.clients
-        )
+        return Tokens(**{name: http.get(f"{name}_token") for name in ("read", "write", "admin")}, clients=clients)
     except ConfigError as error:
-        problems += error.problems
+        reader.problems += error.problems
         return Tokens()
