@@ -72,13 +72,13 @@ def _offset_json(offset: SourceOffset | None) -> dict[str, Any]:
     """Return the fields of an offset that people and programs see; each is None without an offset."""
     names = ("timestamp", "timestamp_nanos", "incrementing", "topic", "sweep")
     server_names = ("system_identifier", "timeline", "postmaster_start", "table_oid")
-    identity, rewind, seen = (getattr(offset, name, None) for name in ("identity", "rewind", "seen_snapshot"))
+    identity, rewind, snapshot = (getattr(offset, name, None) for name in ("identity", "rewind", "seen_snapshot"))
     return {
         **{name: getattr(offset, name, None) for name in names},
         **{name: getattr(identity, name, None) for name in server_names},
         **_edit_json(getattr(offset, "edited", None)),
         "time": _time(offset.cursor.micros) if offset is not None else None,
-        "snapshot": str(seen.snapshot) if seen is not None else None,
+        "snapshot": str(snapshot.snapshot) if snapshot is not None else None,
         "phase": offset.phase.value if offset is not None else None,
         "rewind": asdict(rewind) | {"time": _time(rewind.micros)} if rewind is not None else None,
     }
@@ -133,8 +133,8 @@ def _effect(item: Preview) -> Iterable[tuple[str, str]]:
     if item.rows is not None:
         yield "next run", f"sends {counted(item.rows, 'row')}; without this edit {number(item.due or 0)}"
     if difference is not None:
-        same = counted(difference.same, "row")
-        yield "next run", f"sends {counted(difference.lacking, 'record')}; the topic has {same}"
+        present = counted(difference.same, "row")
+        yield "next run", f"sends {counted(difference.lacking, 'record')}; the topic has {present}"
         if difference.removed:
             waiting = ", which is so many that it waits for you" if difference.held else ""
             yield "removes", f"{counted(difference.removed, 'key')} that the table lacks{waiting}"
