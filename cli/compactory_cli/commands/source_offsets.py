@@ -146,9 +146,6 @@ def import_offsets(
     connect_name: Annotated[
         str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")
     ] = None,
-    connect_group_id: Annotated[
-        str | None, option("--connect-group-id", "GROUP", "The workers' group.id; warn while workers are alive.")
-    ] = None,
     by_cursor: Annotated[
         bool, flag("--by-cursor", "Trust Connect's offset; do not compare tables with topics.")
     ] = False,
@@ -169,11 +166,6 @@ def import_offsets(
     config, kafka = _connector_and_kafka(connector, provider)
     name, where = connect_name or config.name, f"topic {from_connect!r}"
     offsets = connect_offsets.connector_offsets(connect_offsets.read_topic(kafka, from_connect), name, where)
-    if connect_group_id is not None and (alive := connect_offsets.live_workers(kafka, connect_group_id)):
-        warn(
-            f"group {connect_group_id!r} has {alive} live workers: make sure that the connector itself is stopped"
-            " (PUT /connectors/NAME/stop)"
-        )
     edit = new_edit(f"import of connector {name} from {where}")
     with _admin(config, kafka) as admin:
         if unused := admin.unused(offsets):

@@ -19,7 +19,7 @@ SELECT pg_is_in_recovery() AS standby,
 -- has now. The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
 -- The insert position is at least that of every visible change; the flush position says which earlier changes are
 -- durable. Without statistics on updated_xid the planner would read the whole table for a few new rows.
-BEGIN ISOLATION LEVEL {isolation} READ ONLY;
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
@@ -297,7 +297,7 @@ SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coale
 -- name: source/read
 -- Begin a transaction on one snapshot, for a view without row versions, and return the server's clock in
 -- milliseconds, as JDBC has it.
-BEGIN ISOLATION LEVEL {isolation} READ ONLY;
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SELECT floor(extract(epoch FROM transaction_timestamp()) * 1000)::int8 AS now_ms;
 
 -- name: source/now_ms

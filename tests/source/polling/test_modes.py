@@ -404,18 +404,6 @@ def test_odd_identifiers(sql: psycopg.Connection, opened: Open, name: str, mode:
     assert poller.ids(1) == [1, 2]
 
 
-def test_names_in_lower_case_where_the_connector_does_not_quote(sql: psycopg.Connection, opened: Open) -> None:
-    add(sql, 1)
-    poller = opened(
-        "timestamp+incrementing",
-        quote__sql__identifiers="never",
-        table__whitelist="PUBLIC.T",
-        timestamp__column__name="Changed",
-        incrementing__column__name="ID",
-    )
-    assert poller.ids() == [1]
-
-
 @pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
 def test_a_first_load_from_now_keeps_its_now(sql: psycopg.Connection, opened: Open, mode: str) -> None:
     """A source that is restarted before its first poll, or on another history, leaves no change out."""
@@ -447,13 +435,6 @@ def test_incrementing_goes_on_from_an_offset_of_kafka_connect(sql: psycopg.Conne
     poller.stored = b'{"incrementing": 3}'
     poller.restart()
     assert poller.ids() == [4, 5]
-
-
-def test_serializable_polls(sql: psycopg.Connection, opened: Open, view: dict[str, str]) -> None:
-    add(sql, 2, "'2024-01-01'")
-    for mode in MODES:
-        assert opened(mode, transaction__isolation__mode="SERIALIZABLE").ids() == [1, 2]
-    assert opened("timestamp", transaction__isolation__mode="SERIALIZABLE", **view).ids() == [1, 2]
 
 
 def test_soft_deletes_of_a_view(sql: psycopg.Connection, opened: Open) -> None:

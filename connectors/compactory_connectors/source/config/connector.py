@@ -113,7 +113,10 @@ class CursorColumns:
     """The columns by which changed rows are found: the same for all tables, or by table."""
 
     incrementing: str = option(
-        "column that grows with every new row; empty: one that numbers itself", "", name="incrementing.column.name"
+        "column that grows with every new row; empty: one that numbers itself",
+        "",
+        str.strip,
+        name="incrementing.column.name",
     )
     timestamps: tuple[str, ...] = option(
         "columns of the row's last change; the first that is not NULL counts", "", names, name="timestamp.column.name"
@@ -160,11 +163,6 @@ class ErrorPolicy:
     )
 
 
-def _serializable(value: str) -> bool:
-    weaker = "DEFAULT", "READ_UNCOMMITTED", "READ_COMMITTED", "REPEATABLE_READ"
-    return one_of(*weaker, "SERIALIZABLE", otherwise="Postgres has no other")(value) == "SERIALIZABLE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig:
     """A connector: values of keys, then values made of several keys. Immutable; ``files.load_connectors`` makes it."""
@@ -173,12 +171,6 @@ class ConnectorConfig:
         "name of the connector: its offsets, lease and transactional id", "the file's stem", required_text
     )
     catalog: str = option("the database, which must be that of connection.url; empty: any", "", name="catalog.pattern")
-    serializable: bool = option(
-        "isolation of a poll: SERIALIZABLE, or REPEATABLE_READ for all weaker ones",
-        "DEFAULT",
-        _serializable,
-        name="transaction.isolation.mode",
-    )
     suffix: str = option(
         "text after the generated query; rows are then found by timestamp and id", "", str.strip, name="query.suffix"
     )

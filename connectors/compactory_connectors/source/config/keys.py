@@ -67,12 +67,7 @@ _CONNECTION: tuple[Setting, ...] = (
         "PostgreSqlDatabaseDialect",
         one_of("PostgreSqlDatabaseDialect", "", otherwise="only Postgres is supported"),
     ),
-    honoured(
-        "quote.sql.identifiers",
-        "never: names of tables and columns that are not in double quotes are read in lower case",
-        "always",
-        one_of("always", "ALWAYS", "never", "NEVER"),
-    ),
+    moot("quote.sql.identifiers", "whether names are quoted", "names are written as Postgres has them"),
     moot("config.action.reload", "action after placeholders change", "read at start", one_of("restart", "none")),
     honoured("config.providers", "names of the providers of placeholders", "", names),
     honoured("config.providers.*", "class and parameters of a provider"),
@@ -107,6 +102,7 @@ _TABLES: tuple[Setting, ...] = (
 """Keys that say which tables are polled, or which query."""
 
 _POLLING: tuple[Setting, ...] = (
+    moot("transaction.isolation.mode", "isolation of a poll", "each poll reads one snapshot"),
     moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing"),
     moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page limit them"),
     honoured(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from compactory.errors import ConfigError
 from compactory_connectors.connect.config.key_reader import KeyReader
@@ -17,7 +16,7 @@ from compactory_sql.naming import split_name
 from .connector import ColumnOptions, ConnectorConfig, CursorColumns, ErrorPolicy, Mode, NumericMapping, SoftDelete
 from .keys import SETTINGS
 from .producer_properties import read_producer
-from .selection import ColumnMapping, TableName, TableSelection
+from .selection import TableName, TableSelection
 from .topic_rules import TopicRules, read_rules
 
 __all__ = ["ConnectorReader"]
@@ -145,14 +144,8 @@ class ConnectorReader(KeyReader):
             if parts is None or len(parts) > 2:
                 self._problems.append(f"{key}: {text!r} is not a table; write table or schema.table")
                 continue
-            folded = [self._folded(part, quoted=quoted) for part, quoted in parts]
-            tables.append(TableName(folded[0] if len(folded) == 2 else None, folded[-1]))
+            tables.append(TableName(parts[0][0] if len(parts) == 2 else None, parts[-1][0]))
         return tuple(tables)
-
-    def _folded(self, name: str, *, quoted: bool = False) -> str:
-        """Return a name as Postgres reads it where the connector does not quote."""
-        never = str(self._values["quote.sql.identifiers"]).lower() == "never"
-        return name.lower() if never and not quoted else name
 
     def _mode(self) -> Mode | None:
         mode: Mode | None = self._values["mode"]
@@ -165,17 +158,7 @@ class ConnectorReader(KeyReader):
     def _cursor(self, mode: Mode | None, query: str | None) -> CursorColumns:
         if mode is not None:
             self._check_cursor(mode, query)
-        cursor = CursorColumns(**self._fields(CursorColumns))
-        return replace(
-            cursor,
-            incrementing=self._folded(cursor.incrementing.strip()),
-            timestamps=tuple(map(self._folded, cursor.timestamps)),
-            incrementing_by_table=self._folded_columns(cursor.incrementing_by_table),
-            timestamps_by_table=self._folded_columns(cursor.timestamps_by_table),
-        )
-
-    def _folded_columns(self, mappings: tuple[ColumnMapping, ...]) -> tuple[ColumnMapping, ...]:
-        return tuple(replace(mapping, columns=tuple(map(self._folded, mapping.columns))) for mapping in mappings)
+        return CursorColumns(**self._fields(CursorColumns))
 
     def _check_cursor(self, mode: Mode, query: str | None) -> None:
         needs = {

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from confluent_kafka.admin import AdminClient
 
 from compactory.errors import ConfigError
-from compactory.kafka.client import Kafka, kafka_errors
+from compactory.kafka.client import Kafka
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.kafka.topic_reader import read
 
 from ..offsets.offset_parts import Cursor
 
-__all__ = ["ConnectOffset", "connector_offsets", "find_offset", "live_workers", "read_topic"]
-
-_TIMEOUT = 10.0  # seconds for an answer of Kafka
+__all__ = ["ConnectOffset", "connector_offsets", "find_offset", "read_topic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +87,6 @@ def _progress(offset: ConnectOffset) -> tuple[tuple[bool, int], ...]:
     cursor = offset.cursor
     fields = (cursor.timestamp, cursor.timestamp_nanos, cursor.incrementing) if cursor is not None else (None,)
     return tuple((field is not None, field or 0) for field in fields)
-
-
-def live_workers(kafka: Kafka, group: str) -> int:
-    """Return the number of live workers of a distributed Kafka Connect, by their ``group.id``.
-
-    Raises Unreachable and ConfigError.
-    """
-    with kafka_errors(f"describe group {group!r}", kafka.bootstrap):
-        client = AdminClient(kafka.properties())
-        described = client.describe_consumer_groups([group], request_timeout=_TIMEOUT)
-        return len(described[group].result(_TIMEOUT).members)
 
 
 def _parse(key: bytes, value: bytes | None) -> ConnectOffset | None:

@@ -47,7 +47,7 @@ class CursorReader(Reader):
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
         """Implement :meth:`Reader.batches`."""
-        with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
+        with read_transaction(self._server) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).keep_session_of(self.offset.identity)
             offset = self.offset.completed(self.offset.seen_snapshot)
@@ -75,7 +75,7 @@ class CursorReader(Reader):
 
     def count(self) -> int:
         """Implement :meth:`Reader.count`."""
-        with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
+        with read_transaction(self._server) as now_ms:
             query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 

@@ -31,15 +31,12 @@ def snapshot_of(
 
     Raises TableReplaced if the table was replaced, or unless ``changed`` has other columns or triggers.
     """
-    serializable = plan.connector.serializable
     if not plan.kind.is_table:
-        with read_transaction(server, serializable=serializable):
+        with read_transaction(server):
             yield None
         return
     table, shape = sql.Identifier(plan.schema, plan.name), None if changed else plan.shape
-    with poll_transaction(
-        server, table, plan.oid, shape=shape, indexed=indexed, serializable=plan.connector.serializable
-    ) as at:
+    with poll_transaction(server, table, plan.oid, shape=shape, indexed=indexed) as at:
         yield at
 
 

@@ -106,7 +106,6 @@ class TableReader(Reader):
             shape=self.plan.shape,
             indexed=is_indexed,
             streaming=is_load,
-            serializable=self.plan.connector.serializable,
             prefetched=[*prefetched.values()],
         ) as at:
             base = self._adapted(expected_base, at, is_indexed)

@@ -48,7 +48,6 @@ def poll_transaction(
     shape: str | None = None,
     indexed: bool = False,
     streaming: bool = False,
-    serializable: bool = False,
     prefetched: Sequence[ChunkReader] = (),
 ) -> Iterator[PollSnapshot]:
     """Begin a read-only REPEATABLE READ transaction on a table. It is always rolled back: it has nothing to keep.
@@ -59,7 +58,6 @@ def poll_transaction(
     """
     begin = statement(
         "source/begin",
-        isolation=sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ"),
         seqscan=sql.SQL("off" if indexed else "on"),
         fraction=sql.SQL("0.1" if streaming else "1"),
         locked=table,
@@ -126,14 +124,13 @@ def _prepared_statement(server: Server, table: sql.Identifier, oid: int) -> sql.
 
 
 @contextmanager
-def read_transaction(server: Server, *, serializable: bool = False) -> Iterator[int]:
+def read_transaction(server: Server) -> Iterator[int]:
     """Begin a read-only transaction for relations without row versions. It is always rolled back.
 
     Yields the time at which it began, in milliseconds since 1970.
     """
-    level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
     try:
-        cursor = server.connection.execute(statement("source/read", isolation=level))
+        cursor = server.connection.execute(statement("source/read"))
         while cursor.nextset():
             pass
         row = cursor.fetchone()
