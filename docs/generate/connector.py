@@ -33,8 +33,7 @@ state is `FAILED`, its detail names row and column, and the source tries again w
 `query.retry.attempts` limits the attempts, `errors.tolerance=all` skips the row.
 
 An existing topic must be compacted, and the source creates compacted topics. If
-`topic.creation.default.cleanup.policy` (or that of a group) says otherwise, both may have another policy, and records
-need no key."""
+`topic.creation.default.cleanup.policy` says otherwise, both may have another policy, and records need no key."""
 
 _ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md)"
 _WHOLE = "the whole of it at each poll"

@@ -15,7 +15,7 @@ from rich.console import Console
 from compactory.loading import Loading
 from compactory_cli.views import loading_bars
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
-from compactory_connectors.source.polling.record_batch import Load
+from compactory_connectors.source.polling.reader import Load
 from compactory_connectors.source.status.board import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell

@@ -21,7 +21,7 @@ from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.offsets.target_state import Target
+from compactory_connectors.source.offsets.stored_offsets import Target
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.status.status import SourceState
 from tests.source.harness import STAMP, Feed

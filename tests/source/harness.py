@@ -18,7 +18,7 @@ from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_parts import Identity, Phase, SeenSnapshot
 from compactory_connectors.source.planning.table_plan import TablePlan
 from compactory_connectors.source.polling.offset_builder import OffsetBuilder
-from compactory_connectors.source.polling.record_batch import RecordBatch
+from compactory_connectors.source.polling.reader import RecordBatch
 from compactory_connectors.source.polling.table_reader import TableReader, open_reader
 from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
 from compactory_connectors.source.postgres.server import Server

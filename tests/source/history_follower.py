@@ -11,7 +11,7 @@ import psycopg
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_parts import Phase
 from compactory_connectors.source.planning.planner import plan_tables
-from compactory_connectors.source.polling.record_batch import RecordBatch
+from compactory_connectors.source.polling.reader import RecordBatch
 from compactory_connectors.source.polling.table_reader import open_reader
 from compactory_connectors.source.postgres.poll_transaction import TableReplaced
 from compactory_connectors.source.postgres.server import Server

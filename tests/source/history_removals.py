@@ -19,8 +19,7 @@ from confluent_kafka.admin import NewPartitions
 
 from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.kafka.topic_reader import TopicReader
-from compactory_connectors.source.config.connector import SoftDelete
-from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
+from compactory_connectors.source.config.connector import SoftDelete, TopicCreation
 from compactory_connectors.source.runtime.offset_checks import TopicReplaced
 from compactory_connectors.source.runtime.session import Session
 from compactory_connectors.source.status.board import StatusBoard
@@ -70,7 +69,7 @@ class RemovalHistory:
         self.log: list[str] = []
         self.board = StatusBoard(bench.prefix)
         self._orders = Orders()
-        self._rules = TopicRules(default=TopicCreation(partitions=2, replication_factor=1))
+        self._rules = TopicCreation(partitions=2, replication_factor=1)
         self._by_terminal, self._partitioner, self._soft = False, "murmur2_random", True
         self._terminal_key = by_terminal(bench)
         self._ids = 41

@@ -168,7 +168,7 @@ def _set_target(name: str | None, url: str | None, wait: float, provider: Provid
 
 
 def _store_targets(configuration: Configuration, connectors: Sequence[ConnectorConfig], *, paused: bool) -> None:
-    from compactory_connectors.source.offsets.target_state import Target
+    from compactory_connectors.source.offsets.stored_offsets import Target
     from compactory_connectors.source.operations.overview import read_overview, store_target
 
     from ..views.source_view import show_overviews

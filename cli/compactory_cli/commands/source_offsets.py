@@ -81,7 +81,7 @@ def reset(
     from compactory_connectors.source.operations.offset_edit import new_edit
 
     config, kafka = _connector_and_kafka(connector, provider)
-    with _admin(config, kafka, needs_postgres=not force) as admin:
+    with _admin(config, kafka) as admin:
         _edit(config, admin, partial(admin.decide_reset, table or ()), new_edit("reset"), dry_run, yes, force)
 
 
@@ -201,12 +201,10 @@ def _edit(
     show_changes(config.name, previews, written=written)
 
 
-def _admin(
-    config: ConnectorConfig, kafka: Kafka, *, needs_postgres: bool = True
-) -> AbstractContextManager[OffsetAdmin]:
+def _admin(config: ConnectorConfig, kafka: Kafka) -> AbstractContextManager[OffsetAdmin]:
     from compactory_connectors.source.operations.offset_admin import OffsetAdmin
 
-    return OffsetAdmin.open(config, kafka, needs_postgres=needs_postgres)
+    return OffsetAdmin.open(config, kafka)
 
 
 def _stored(

@@ -109,7 +109,7 @@ def _requested_topic(
         if rules is not None and rules.min_insync_replicas > 1:
             config[_REPLICAS] = str(rules.min_insync_replicas)
         if settings.connector is not None:
-            creations = [item.topics.of(topic) for item in load_connectors([settings.connector], list(providers))]
+            creations = [item.topics for item in load_connectors([settings.connector], list(providers))]
             for creation in creations[:1]:
                 config |= creation.configs
                 default_partitions = creation.partitions if creation.partitions > 0 else default_partitions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.verify.outcome import Outcome
+    from compactory_connectors.source.verify.checker import Outcome
 
     from ..context.configuration import Configuration
 

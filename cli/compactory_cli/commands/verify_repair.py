@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.verify.outcome import Outcome
+    from compactory_connectors.source.verify.checker import Outcome
 
     from ..context.configuration import Configuration
 

@@ -24,7 +24,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.verify.outcome import Difference, Outcome, Progress
+    from compactory_connectors.source.verify.checker import Difference, Outcome, Progress
 
 __all__ = ["exit_code_of_outcomes", "progress", "show_outcomes"]
 

@@ -97,11 +97,8 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
 SELECT pg_current_snapshot()::text AS snapshot;
 
 -- name: source/snapshot_and_queue
--- The current snapshot, whether this connection listens, and how full the server's queue of notifications is (0 to
--- 1).
-SELECT pg_current_snapshot()::text AS snapshot,
-       EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
-       pg_notification_queue_usage() AS queue;
+-- The current snapshot, and how full the server's queue of notifications is (0 to 1).
+SELECT pg_current_snapshot()::text AS snapshot, pg_notification_queue_usage() AS queue;
 
 -- name: source/probe
 -- Which of many tables may have changed since a snapshot, in one prepared statement. $1: its xmax; $2:
@@ -110,7 +107,6 @@ SELECT pg_current_snapshot()::text AS snapshot,
 -- sums that any change alters.
 PREPARE {question} (xid8, xid8[], xid, text) AS
 SELECT pg_current_snapshot()::text AS snapshot,
-       EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
        pg_notification_queue_usage() AS queue,
        CASE WHEN pg_current_snapshot()::text = $4 THEN ''
             ELSE concat_ws(' ',

@@ -136,7 +136,7 @@ def test_everything_that_is_honoured() -> None:
     )
     assert [str(table) for table in config.selection.listed] == ["a", "ref.b", "ref.C.d"]
     assert config.batch_max_rows == 7
-    creation = config.topics.of("p-a")
+    creation = config.topics
     assert (creation.partitions, creation.replication_factor) == (3, -1)
     assert creation.configs == {"min.insync.replicas": "2"}
     assert config.producer == {"compression.type": "lz4"}
@@ -273,12 +273,15 @@ def test_all_problems_at_once() -> None:
         ),
         ({"topic.prefix": "a b"}, "topic.prefix: must hold letters of ASCII, digits, . _ and - only, not 'a b'"),
         (
-            {"topic.creation.many.partitions": "3"},
-            "topic.creation.many.partitions: many is not in topic.creation.groups",
+            {"topic.creation.groups": "many"},
+            (
+                "topic.creation.groups: a connector's new topics are alike; create the others yourself: "
+                "compactory topic create"
+            ),
         ),
         (
-            {"topic.creation.groups": "many"},
-            "topic.creation.many.include: missing; name the topics of the group by regular expressions",
+            {"topic.creation.default.partitions": "0"},
+            "topic.creation.default.partitions: must be a whole number of at least 1, or -1, not '0'",
         ),
         (
             {"mode": "incrementing", "compactory.soft.delete.column": "a"},
@@ -390,7 +393,7 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
         ("transforms.k.type", "${p:x}", {"transforms": "k"}),
         ("table.whitelist", "a.b.c${p:x}", {}),
         ("connection.url", URL + "?x${p:x}=1", {}),
-        ("topic.creation.groups", "${p:x}", {}),
+        ("topic.creation.default.partitions", "${p:x}", {}),
         ("producer.override.compression.type", "${p:x}", {}),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,12 +13,17 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.stored_offsets import StoredOffset
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, stored_values
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
 from compactory_connectors.source.operations.offset_edit import OffsetChange, edit_offsets, new_edit
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
+
+
+def forget(stored: Sequence[StoredOffset]) -> list[OffsetChange]:
+    return [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in stored]
 
 
 def test_a_source_that_waits_for_postgres_goes_on_from_the_edited_offset(
@@ -33,8 +38,7 @@ def test_a_source_that_waits_for_postgres_goes_on_from_the_edited_offset(
         server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
         running.wait_for(SourceState.WAITING)
-        with OffsetAdmin.open(bench.connector(), bench.kafka, needs_postgres=False) as admin:
-            assert len(admin.write(partial(admin.decide_reset, ()), new_edit("reset"), force=False)) == 1
+        assert len(edit_offsets(bench.connector(), bench.kafka, forget, new_edit("reset"), lambda: None)) == 1
         server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
     assert len(bench.wait_for_records(4)) == 4
     running.stop()
@@ -48,9 +52,9 @@ def test_who_takes_over_while_an_edit_is_decided_wins(bench: Bench) -> None:
     before = ours(bench)
     rival = Publisher(bench.kafka, bench.prefix, OFFSETS_TOPIC)
 
-    def decide(stored: Any) -> list[OffsetChange]:
+    def decide(stored: Sequence[StoredOffset]) -> list[OffsetChange]:
         rival.open()
-        return [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in stored]
+        return forget(stored)
 
     with pytest.raises(LeaseLost):
         edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), lambda: None)
@@ -71,12 +75,10 @@ def test_all_tables_change_or_none(bench: Bench) -> None:
     def refuse() -> None:
         raise CompactoryError("not now")
 
-    with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
-        decide = partial(admin.decide_reset, ())
-        with pytest.raises(CompactoryError, match="not now"):
-            edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), refuse)
-        assert ours(bench) == before
-        assert len(edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), lambda: None)) == len(before)
+    with pytest.raises(CompactoryError, match="not now"):
+        edit_offsets(bench.connector(), bench.kafka, forget, new_edit("reset"), refuse)
+    assert ours(bench) == before
+    assert len(edit_offsets(bench.connector(), bench.kafka, forget, new_edit("reset"), lambda: None)) == len(before)
     assert ours(bench) == {}
 
 

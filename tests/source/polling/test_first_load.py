@@ -24,7 +24,7 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.polling import table_reader as table_module
-from compactory_connectors.source.polling.record_batch import Load
+from compactory_connectors.source.polling.reader import Load
 from compactory_connectors.source.polling.table_reader import open_reader
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.poller import Poller, cleared

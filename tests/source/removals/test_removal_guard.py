@@ -16,8 +16,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.producer_record import Copy
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.source.config.connector import SoftDelete
-from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
+from compactory_connectors.source.config.connector import SoftDelete, TopicCreation
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC
 from compactory_connectors.source.polling.living_rows import LivingRows
@@ -31,7 +30,7 @@ from tests.source.removals.test_removals import ROWS, by_terminal, status
 from tests.source.removals.test_sweeps import SOON
 from tests.source.workload import wait_until
 
-SPREAD = TopicRules(default=TopicCreation(partitions=3, replication_factor=1))
+SPREAD = TopicCreation(partitions=3, replication_factor=1)
 CONSISTENT = {"partitioner": "consistent_random"}
 
 

@@ -18,7 +18,7 @@ from compactory_connectors.schema import install
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.offsets.offset_parts import ResendReason
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
-from compactory_connectors.source.polling.record_batch import RecordBatch
+from compactory_connectors.source.polling.reader import RecordBatch
 from compactory_connectors.source.removals.sweeper import Sweeper
 from compactory_connectors.source.runtime import poll_preparation
 from compactory_connectors.source.runtime.session import Session

@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewPartitions
 from compactory import Directory, GlobalStore
 from compactory_connectors.kafka.partitioner import partition_of
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
+from compactory_connectors.source.config.connector import TopicCreation
 from compactory_connectors.source.removals import cleanup
 from compactory_connectors.source.runtime import offset_checks
 from compactory_connectors.source.status.status import SourceState
@@ -59,7 +59,7 @@ def test_growth_is_held_and_put_right_when_approved(
 ) -> None:
     """Guarantee 10: order within a key, also across partitions; stores have every key all the time."""
     monkeypatch.setattr(offset_checks, "TOPIC_CHECK_INTERVAL", 0.2)
-    one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
+    one = TopicCreation(partitions=1, replication_factor=1)
     bench.sql.execute(ROWS.format(300))
     running = bench.start(topics=one)
     bench.wait_for_records(300)
@@ -105,7 +105,7 @@ def shown(store: GlobalStore) -> dict[str, str]:
 def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 10: misplaced copies stay until readers know of the partitions; sweeps forget none of them."""
     monkeypatch.setattr(offset_checks, "TOPIC_CHECK_INTERVAL", 0.2)
-    one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
+    one = TopicCreation(partitions=1, replication_factor=1)
     bench.sql.execute(ROWS.format(100))
     running = bench.start(topics=one, sweep_interval_ms=3_600_000)
     bench.wait_for_records(100)
@@ -117,7 +117,7 @@ def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, mo
 def test_growth_before_the_first_run_is_nobodys_business(bench: Bench) -> None:
     """A first load finds misplaced copies in a topic, and clears it up."""
     bench.sql.execute(ROWS.format(50))
-    bench.once(topics=TopicRules(default=TopicCreation(partitions=1, replication_factor=1)))
+    bench.once(topics=TopicCreation(partitions=1, replication_factor=1))
     grow(bench, 4)
     bench.once(name=f"{bench.prefix}again")
     assert settled(bench, 4)
@@ -131,7 +131,7 @@ class Killed(BaseException):
 def test_a_kill_in_the_middle_is_gone_on_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 9: approved once; what is left is done by the next run."""
     bench.sql.execute(ROWS.format(200))
-    bench.once(topics=TopicRules(default=TopicCreation(partitions=1, replication_factor=1)))
+    bench.once(topics=TopicCreation(partitions=1, replication_factor=1))
     grow(bench, 2)
     running: Running = bench.start(batch_max_rows=10)
     removal = held(running)

@@ -10,7 +10,7 @@ import psycopg
 from compactory import GlobalStore
 from compactory.store_worker import HEARTBEATS_TOPIC, StoreWorker, heartbeat_ages
 from compactory_connectors.schema import install
-from compactory_connectors.source.offsets.target_state import Target
+from compactory_connectors.source.offsets.stored_offsets import Target
 from compactory_connectors.source.runtime.worker import SourceWorker, source_metrics
 from compactory_connectors.source.status.status import Moment, SourceState
 from tests.source.conftest import Bench

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.postgres.watched_connection import WatchedConnection
-from compactory_connectors.source.offsets.target_state import Target
+from compactory_connectors.source.offsets.stored_offsets import Target
 from compactory_connectors.source.status.status import SourceState
 from tests.conftest import needs_apache_kafka
 from tests.source.outages import END_TRANSACTION, Fragile, Trial, on_request, terminating

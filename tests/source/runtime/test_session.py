@@ -15,8 +15,8 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.schema import Adoption, adopt, install
+from compactory_connectors.source.config.connector import TopicCreation
 from compactory_connectors.source.config.selection import TableName, TableSelection
-from compactory_connectors.source.config.topic_rules import TopicCreation
 from compactory_connectors.source.offsets.offset import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
 from compactory_connectors.source.runtime.offset_checks import TOPIC_CHECK_INTERVAL

@@ -255,20 +255,11 @@ def test_records_without_a_key_go_to_a_topic_that_keeps_them_by_age(shop: Shop) 
     assert shop.kafka.topic_configs([f"{shop.prefix}t"])[f"{shop.prefix}t"]["cleanup.policy"] == "delete"
 
 
-def test_topics_get_what_their_group_says(shop: Shop) -> None:
+def test_topics_get_what_the_connector_says(shop: Shop) -> None:
     shop.table("big", 1)
-    shop.table("small", 1)
-    shop.start(
-        topic__creation__groups="many",
-        topic__creation__many__include=".*big",
-        topic__creation__many__partitions="3",
-        topic__creation__default__partitions="1",
-        topic__creation__default__segment__ms="7200000",
-    )
-    shop.wait_for("small", b"1")
-    wait_until(lambda: shop.kafka.topics([f"{shop.prefix}big"]), what="the other topic")
-    found = shop.kafka.topics([f"{shop.prefix}big", f"{shop.prefix}small"])
-    assert [len(topic.partitions) for _, topic in sorted(found.items())] == [3, 1]
+    shop.start(topic__creation__default__partitions="3", topic__creation__default__segment__ms="7200000")
+    wait_until(lambda: shop.kafka.topics([f"{shop.prefix}big"]), what="the topic")
+    assert len(shop.kafka.topics([f"{shop.prefix}big"])[f"{shop.prefix}big"].partitions) == 3
     assert shop.kafka.topic_configs([f"{shop.prefix}big"])[f"{shop.prefix}big"]["segment.ms"] == "7200000"
 
 

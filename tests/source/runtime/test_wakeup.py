@@ -69,24 +69,6 @@ def test_a_connection_that_is_ended_is_noticed_at_once(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_connection_that_does_not_listen_any_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind a pooler that discards what a session has set: polling finds the change, and it listens again."""
-    listen, listened = Wakeup.listen, []
-
-    def listen_and_forget(wakeup: Wakeup) -> None:
-        listen(wakeup)
-        listened.append(1)
-        if len(listened) == 1:
-            wakeup._connection.execute("UNLISTEN *")
-
-    monkeypatch.setattr(Wakeup, "listen", listen_and_forget)
-    started(bench, poll_interval_ms=100)
-    bench.add("T2")
-    bench.wait_for_records(2, timeout=10)
-    wait_until(lambda: len(listened) > 1, what="listening again")
-
-
-@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("lost", ["DROP TRIGGER zz_compactory_notify ON terminal_acquirer", "NOTIFY none"])
 def test_writers_that_do_not_notify_are_polled(bench: Bench, lost: str) -> None:
     """The trigger is gone, or was replaced by one that says something else."""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from compactory_connectors.source.offsets.target_state import Target, TargetState
+from compactory_connectors.source.offsets.stored_offsets import Target, TargetState
 from compactory_connectors.source.runtime.worker import source_metrics
 from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.status import (

@@ -18,8 +18,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.runtime.source import Source
-from compactory_connectors.source.verify.checker import Finding
-from compactory_connectors.source.verify.outcome import Outcome
+from compactory_connectors.source.verify.checker import Finding, Outcome
 from compactory_connectors.source.verify.verifier import Options, Verifier, verify
 from tests.source.conftest import Bench
 from tests.source.poller import config, settings

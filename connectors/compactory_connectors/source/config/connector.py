@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +24,6 @@ from compactory_connectors.connect.transforms import TransformSpec
 from compactory_connectors.postgres.jdbc_url import Connection
 
 from .selection import ColumnMapping, TableSelection, column_mapping, columns_mapping
-from .topic_rules import TopicRules, topic_prefix
 
 __all__ = [
     "MAX_REMOVED_PERCENT",
@@ -36,6 +36,7 @@ __all__ = [
     "Mode",
     "NumericMapping",
     "SoftDelete",
+    "TopicCreation",
 ]
 
 MAX_REMOVED_PERCENT = 20
@@ -109,6 +110,20 @@ class SoftDelete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreation:
+    """Partitions, replicas and configuration of a topic that the source creates. -1: the broker's default."""
+
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> str:
+        """The cleanup policy that the connector asks for; compact unless it says otherwise."""
+        return self.configs.get("cleanup.policy", "compact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CursorColumns:
     """The columns by which changed rows are found: the same for all tables, or by table."""
 
@@ -161,6 +176,15 @@ class ErrorPolicy:
         boolean,
         name="errors.log.include.messages",
     )
+
+
+def _topic_prefix(value: str) -> str:
+    text = value.strip()
+    if len(text) > 249:
+        raise ValueError("must be of 249 characters at the most")
+    if not re.fullmatch(r"[a-zA-Z0-9._-]*", text):
+        raise ValueError("must hold letters of ASCII, digits, . _ and - only")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +241,8 @@ class ConnectorConfig:
         at_least(1000, also=0),
         name="compactory.heartbeat.interval.ms",
     )
-    topic_prefix: str = option("the topic of a table is this and the table's name", None, topic_prefix)
+    topic_prefix: str = option("the topic of a table is this and the table's name", None, _topic_prefix)
+    create_topics: bool = option("create topics that are missing", "true", boolean, name="topic.creation.enable")
     transactions: bool = option(
         "records and offset in one Kafka transaction; `off`: see below", "on", switch, name="compactory.transactions"
     )
@@ -232,7 +257,7 @@ class ConnectorConfig:
     value_converter: Converter
     transforms: tuple[TransformSpec, ...]
     errors: ErrorPolicy
-    topics: TopicRules
+    topics: TopicCreation
     producer: Mapping[str, str] = field(repr=False)
     """Properties of the producer by librdkafka's names; may hold credentials."""
     soft_delete: SoftDelete | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from compactory_connectors.connect.javatext.java_zone import read_zone
 from compactory_connectors.connect.setting import (
     Setting,
+    at_least,
     boolean,
     honoured,
     member_of,
@@ -22,11 +23,19 @@ from compactory_connectors.connect.setting import (
     text,
 )
 
-from .connector import ColumnTypes, ConnectorConfig, CursorColumns, ErrorPolicy, Granularity, NumericMapping
+from .connector import (
+    ColumnTypes,
+    ConnectorConfig,
+    CursorColumns,
+    ErrorPolicy,
+    Granularity,
+    NumericMapping,
+)
 from .selection import patterns, table_types
 
 __all__ = ["SETTINGS"]
 
+_COUNT = at_least(1, also=-1)
 _NO_HEADERS = "the source writes no headers; leave it out"
 
 _CONNECTION: tuple[Setting, ...] = (
@@ -156,12 +165,16 @@ _RECORDS: tuple[Setting, ...] = (
 """Keys that say what a row becomes: column types, converters, transforms, errors."""
 
 _TOPICS: tuple[Setting, ...] = (
-    honoured("topic.creation.enable", "create topics that are missing", "true", boolean),
-    honoured("topic.creation.default.partitions", "partitions of a new topic; -1: the broker's default", "-1"),
-    honoured("topic.creation.default.replication.factor", "replicas of a new topic; -1: the broker's default", "-1"),
+    honoured("topic.creation.default.partitions", "partitions of a new topic; -1: the broker's default", "-1", _COUNT),
+    honoured(
+        "topic.creation.default.replication.factor", "replicas of a new topic; -1: the broker's default", "-1", _COUNT
+    ),
     honoured("topic.creation.default.*", "configuration of a new topic, such as min.insync.replicas"),
-    honoured("topic.creation.groups", "groups of topics with a configuration of their own", "", names),
-    honoured("topic.creation.*", "include, exclude (regular expressions of topics), partitions … of a group"),
+    refused(
+        "topic.creation.*",
+        "groups of topics with a configuration of their own",
+        "a connector's new topics are alike; create the others yourself: compactory topic create",
+    ),
     honoured("producer.override.*", "producer properties by their Java names, or librdkafka's"),
     refused("consumer.override.*", "consumer properties", "a source consumes nothing; leave it out"),
     refused(

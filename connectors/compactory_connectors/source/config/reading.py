@@ -13,11 +13,19 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_sql.naming import split_name
 
-from .connector import ColumnOptions, ConnectorConfig, CursorColumns, ErrorPolicy, Mode, NumericMapping, SoftDelete
+from .connector import (
+    ColumnOptions,
+    ConnectorConfig,
+    CursorColumns,
+    ErrorPolicy,
+    Mode,
+    NumericMapping,
+    SoftDelete,
+    TopicCreation,
+)
 from .keys import SETTINGS
 from .producer_properties import read_producer
 from .selection import TableName, TableSelection
-from .topic_rules import TopicRules, read_rules
 
 __all__ = ["ConnectorReader"]
 
@@ -50,7 +58,7 @@ class ConnectorReader(KeyReader):
         self._check_function(value)
         soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
         transactions = self._transactions()
-        producer, topics = self._producer(transactions), self._topics()
+        producer = self._producer(transactions)
         self._prefix(query)
         if self._problems:
             raise ConfigError(map(self._placeholders.hidden, self._problems))
@@ -73,7 +81,7 @@ class ConnectorReader(KeyReader):
             value_converter=value,
             transforms=transforms,
             errors=ErrorPolicy(**self._fields(ErrorPolicy)),
-            topics=topics,
+            topics=self._topics(),
             producer=producer,
             soft_delete=soft_delete,
             notes=tuple(self._notes),
@@ -232,14 +240,15 @@ class ConnectorReader(KeyReader):
         self._notes += producer.notes
         return producer.properties
 
-    def _topics(self) -> TopicRules:
-        topics, problems = read_rules(
-            self._values["topic.creation.groups"],
-            self._below("topic.creation."),
-            create=self._values["topic.creation.enable"],
+    def _topics(self) -> TopicCreation:
+        below = "topic.creation.default."
+        configs = self._below(below)
+        partitions, replicas = "partitions", "replication.factor"
+        return TopicCreation(
+            partitions=self._values[below + partitions],
+            replication_factor=self._values[below + replicas],
+            configs={key: value for key, value in configs.items() if key not in {partitions, replicas}},
         )
-        self._problems += problems
-        return topics
 
     def _transactions(self) -> bool:
         transactions: bool = self._values["compactory.transactions"]

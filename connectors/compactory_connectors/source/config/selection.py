@@ -70,7 +70,6 @@ class TableName:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def matches(self, relation: Relation) -> bool:
-        """Return True if this is the relation's name."""
         return self.name == relation.name and self.schema in {None, relation.schema}
 
 

@@ -85,7 +85,6 @@ class SourceOffset:
         return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
     def with_cursor(self, cursor: Cursor) -> SourceOffset:
-        """Return the offset with another cursor of the connector's own columns."""
         return replace(self, **asdict(cursor))
 
     def for_server(

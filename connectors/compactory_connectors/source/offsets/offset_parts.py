@@ -96,7 +96,6 @@ class Cursor:
 
     @property
     def is_empty(self) -> bool:
-        """Return True if the cursor has neither a timestamp nor an id."""
         return self.timestamp is None and self.incrementing is None
 
 
@@ -170,7 +169,6 @@ class SeenSnapshot:
     seen: frozenset[int] | None = None
 
     def exceeds(self, limit: int) -> bool:
-        """Return True if it has more than ``limit`` ids."""
         return len(self.seen or ()) > limit
 
     def limited(self, limit: int) -> SeenSnapshot:

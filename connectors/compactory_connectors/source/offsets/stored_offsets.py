@@ -1,10 +1,11 @@
-"""The stored offsets of all connectors, table by table. `publisher` writes them."""
+"""The records of the offsets topic: offsets by connector and table, and the state that an operator wants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -14,11 +15,24 @@ from compactory.kafka.client import Kafka, Message
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.kafka.topic_reader import newest_records
 
+from ..config.connector import ConnectorConfig
 from .offset import SourceOffset
 from .offset_parts import Edit
-from .topics import OFFSETS_TOPIC
+from .topics import OFFSETS_TOPIC, ensure_topics, publisher_of, stored_values
 
-__all__ = ["StoredOffset", "connectors_like", "matching_tables", "read_offsets", "sharing", "stored_edits"]
+__all__ = [
+    "StoredOffset",
+    "Target",
+    "TargetState",
+    "connectors_like",
+    "matching_tables",
+    "read_offsets",
+    "read_target_state",
+    "sharing",
+    "stored_edits",
+    "target_key",
+    "write_target_state",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +147,62 @@ def _edit_of(message: Message) -> Edit | None:
     if not {"edited_by", "edited_at", "edited"} <= texts.keys():
         return None
     return Edit(texts["edited_by"], texts["edited_at"], texts["edited"])
+
+
+class Target(Enum):
+    """The state in which an operator wants a connector."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """A target, and its time (seconds since 1970, by the clock of the process that took the order)."""
+
+    target: Target = Target.RUNNING
+    since: float | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        return self.target is Target.PAUSED
+
+    def dumps(self) -> bytes | None:
+        """Return the record's value; None is a tombstone."""
+        return orjson.dumps({"target": self.target.value, "since": self.since}) if self.is_paused else None
+
+    @classmethod
+    def loads(cls, value: bytes | None) -> TargetState:
+        """Read a record's value. One of a newer version means a pause: that loses nothing."""
+        if value is None:
+            return cls()
+        try:
+            fields = orjson.loads(value)
+            return cls(target=Target(fields["target"]), since=float(fields["since"]))
+        except (ValueError, TypeError, KeyError):
+            return cls(target=Target.PAUSED)
+
+
+def target_key(connector: str) -> bytes:
+    """Return the key of a connector's record."""
+    return orjson.dumps([connector, {"protocol": "1", "state": "target"}])
+
+
+def read_target_state(kafka: Kafka, connector: str) -> TargetState:
+    """Return the stored target. Raises Unreachable, and ConfigError if the cluster refuses access."""
+    if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return TargetState()
+    return TargetState.loads(stored_values(kafka).get(target_key(connector)))
+
+
+def write_target_state(
+    connector: ConnectorConfig, kafka: Kafka, target_state: TargetState, *, create: bool = True
+) -> None:
+    """Store a target under the connector's transactional id, which fences: only for the publisher, between sessions.
+
+    Raises LeaseLost, Unreachable, ConfigError.
+    """
+    ensure_topics(kafka, {}, create=create)
+    with closing(publisher_of(connector, kafka)) as publisher:
+        publisher.open()
+        publisher.amend([(target_key(connector.name), target_state.dumps(), [])])

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Container, Mapping
 
 import structlog
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory.records import Topic
 from compactory_connectors.kafka.publisher import Publisher, PublishLease
 from compactory_connectors.kafka.topic_reader import newest_records
 
-from ..config.connector import ConnectorConfig
-from ..config.topic_rules import TopicCreation
+from ..config.connector import ConnectorConfig, TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure_topics", "publisher_of", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "ensure_topics", "publisher_of", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {
@@ -60,28 +57,6 @@ def ensure_topics(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: 
     if problems := kafka.lacking_rights(missing, _RIGHTS):
         raise ConfigError(problems)
     return warnings + _check(kafka, missing, compacted)[1]
-
-
-class TopicEnds:
-    """The least sum of the end offsets of each topic's partitions. Owned by the session's thread.
-
-    A topic with a smaller sum is an older copy that was restored: end offsets only grow, also with compaction.
-    """
-
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
-        self.known_ends: defaultdict[str, int] = defaultdict(int)
-        """By topic; add the records that were published to it."""
-
-    def update(self, topics: Mapping[str, Topic]) -> list[str]:
-        """Read the ends of these topics; return those that end before their known end. Raises Unreachable."""
-        partitions = [part for topic in topics.values() for part in topic.all()]
-        ends = dict.fromkeys(topics, 0)
-        for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
-            ends[part.topic] += end
-        restored = [name for name, end in ends.items() if end < self.known_ends[name]]
-        self.known_ends |= ends
-        return restored
 
 
 def publisher_of(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease | None = None) -> Publisher:

@@ -6,11 +6,11 @@ An edit is decided twice: once to show it, and again when earlier sources are fe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.kafka.topic_reader import length
@@ -64,25 +64,16 @@ class OffsetAdmin:
     The methods ``decide_…`` return the changes of an edit of ``names`` (all tables if empty) to ``stored`` offsets.
     """
 
-    def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server | None) -> None:
+    def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server) -> None:
         self._connector = connector
         self._kafka = kafka
-        self._connected = server
+        self._server = server
 
     @classmethod
     @contextmanager
-    def open(cls, connector: ConnectorConfig, kafka: Kafka, *, needs_postgres: bool = True) -> Iterator[OffsetAdmin]:
-        """Connect to Postgres; if that does not answer, do without unless ``needs_postgres``.
-
-        Raises ConfigError and Unreachable.
-        """
-        with ExitStack() as stack:
-            server: Server | None = None
-            try:
-                server = stack.enter_context(connected(connector.connection))
-            except Unreachable:
-                if needs_postgres:
-                    raise
+    def open(cls, connector: ConnectorConfig, kafka: Kafka) -> Iterator[OffsetAdmin]:
+        """Connect to Postgres. Raises ConfigError and Unreachable."""
+        with connected(connector.connection) as server:
             yield cls(connector, kafka, server)
 
     @cached_property
@@ -92,11 +83,9 @@ class OffsetAdmin:
         return {plan.full_name(self._server.database): plan for plan in plans}
 
     def stored(self) -> dict[bytes, StoredOffset]:
-        """Return the connector's offsets, by the keys of their records."""
         return {item.key: item for item in read_offsets(self._kafka) if item.connector == self._connector.name}
 
     def key(self, table: str) -> bytes:
-        """Return the key of a table's offset."""
         return self.plans[table].offset_key(self._server.database)
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
@@ -168,11 +157,7 @@ class OffsetAdmin:
 
     def write(self, decide: Decide, edit: Edit, *, force: bool) -> list[OffsetChange]:
         """Write an edit. Raises LeaseLost while a source of the connector runs; with ``force`` it is fenced."""
-
-        def check() -> None:
-            if self._connected is not None:
-                refuse_running(self._connector, self._connected, force=force)
-
+        check = partial(refuse_running, self._connector, self._server, force=force)
         check()
         return edit_offsets(self._connector, self._kafka, decide, edit, check)
 
@@ -205,11 +190,6 @@ class OffsetAdmin:
             held=too_many(removed, len(topic_keys), self._connector.max_removed_percent),
             examples=tuple(examples),
         )
-
-    @property
-    def _server(self) -> Server:
-        assert self._connected is not None
-        return self._connected
 
     def _present_offset(self, plan: TablePlan) -> SourceOffset | None:
         """Return the offset of a table of which everything was polled now; None for one without row versions."""
@@ -266,11 +246,11 @@ class OffsetAdmin:
         )
 
     def _preview(self, change: OffsetChange) -> Preview:
-        """Count the effect, unless a forgotten table does not exist, or Postgres does not answer."""
+        """Count the effect, unless a forgotten table does not exist."""
         if change.offset is not None and change.offset.phase is Phase.COMPARING:
             return Preview(change=change, difference=self.difference(change.table))
         try:
-            plan = self.plans.get(change.table) if self._connected is not None else None
+            plan = self.plans.get(change.table)
         except ConfigError:
             if change.offset is not None:
                 raise

@@ -17,8 +17,14 @@ from compactory.kafka.client import Kafka
 from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector import ConnectorConfig
-from ..offsets.stored_offsets import StoredOffset, read_offsets
-from ..offsets.target_state import Target, TargetState, read_target_state, write_target_state
+from ..offsets.stored_offsets import (
+    StoredOffset,
+    Target,
+    TargetState,
+    read_offsets,
+    read_target_state,
+    write_target_state,
+)
 from ..postgres.server import connected, connector_lock
 from ..runtime.claim import TTL
 

@@ -28,7 +28,7 @@ def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> It
     """Yield doubts about keys, numbers, changes and the topic of a table's records."""
     yield from _key_warnings(connector, table, rows)
     yield from _base64(connector, table)
-    if connector.topics.of(rows.topic).policy != "compact":
+    if connector.topics.policy != "compact":
         yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
     if connector.max_changed_percent < 100 and (rows.routed or not rows.key_columns):
         yield (

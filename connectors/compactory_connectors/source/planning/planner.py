@@ -62,7 +62,6 @@ class Plans:
 
     @property
     def all_problems(self) -> list[str]:
-        """Every problem, of all tables."""
         return [*self.problems, *(problem for table in self.unfit for problem in table.problems)]
 
     def problems_of_start(self, *, tolerated: Container[Cause] = ()) -> list[str]:
@@ -231,7 +230,7 @@ def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, Cursor
         rows = compile_plan(connector, table)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
-    if rows.publishes and not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
+    if rows.publishes and not rows.key_columns and connector.topics.policy == "compact":
         subject = f"table {table}" if table.name else "query"
         problems.append(
             f"{subject}: records have no key, which a compacted topic refuses; add the transforms"

@@ -99,7 +99,6 @@ class TablePlan:
         return "query" if self.kind is RelationKind.QUERY else f"{database}.{self.schema}.{self.name}"
 
     def offset_key(self, database: str) -> bytes:
-        """Return the key of its offset."""
         connector = self.connector.name
         return (
             query_key(connector)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from psycopg import Error, sql
 
 from compactory_connectors.postgres.snapshot import Snapshot
-from compactory_sql import WAKEUP_CHANNEL
 
 from ..planning.table_plan import TablePlan
 from ..postgres.server import Server, statement
@@ -20,19 +19,15 @@ from ..postgres.server import Server, statement
 __all__ = ["ChangeDetector", "Observation"]
 
 _NAME = sql.Identifier("compactory probe")
-_CHANNEL = sql.Literal(WAKEUP_CHANNEL)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state of the server. ``is_listening``: this connection listens. ``queue_usage``: of the NOTIFY queue, 0 to 1.
-
-    ``suspects`` are oids of tables that may have changed since the last probe.
-    """
+    """The state of the server. ``suspects`` are oids of tables that may have changed since the last probe."""
 
     snapshot: Snapshot
-    is_listening: bool
     queue_usage: float
+    """Of the server's queue of notifications, 0 to 1."""
     suspects: frozenset[int] = frozenset()
 
 
@@ -54,9 +49,9 @@ class ChangeDetector:
 
     def observe(self) -> Observation:
         """Return the state of the server without suspects."""
-        row = self._server.connection.execute(statement("source/snapshot_and_queue", channel=_CHANNEL)).fetchone()
+        row = self._server.connection.execute(statement("source/snapshot_and_queue")).fetchone()
         assert row is not None
-        return Observation(Snapshot.parse(row[0]), row[1], row[2])
+        return Observation(Snapshot.parse(row[0]), row[1])
 
     def probe(self, plans: Sequence[TablePlan]) -> Observation:
         """Probe these tables, in place of those of the last probe.
@@ -74,20 +69,18 @@ class ChangeDetector:
             self._forget()
             return replace(self.observe(), suspects=_oids(tables))
         assert row is not None
-        snapshot, listening, queue, catalogue, suspects = row
+        snapshot, queue, catalogue, suspects = row
         is_same_catalogue = catalogue == self._catalogue or not catalogue
         self._since, self._catalogue = Snapshot.parse(snapshot), catalogue or self._catalogue
-        return Observation(self._since, listening, queue, frozenset(suspects) if is_same_catalogue else _oids(tables))
+        return Observation(self._since, queue, frozenset(suspects) if is_same_catalogue else _oids(tables))
 
     def _prepare(self, plans: tuple[TablePlan, ...]) -> None:
-        """Prepare the probe of these tables."""
         self._forget()
         oids = sql.Literal([plan.oid for plan in plans])
         tree = self._server.column(statement("source/probe_tree", oids=oids))
         question = statement(
             "source/probe",
             question=_NAME,
-            channel=_CHANNEL,
             tree=sql.SQL("{}::int8[]::oid[]").format(sql.Literal(tree)),
             tables=sql.SQL(", ").join(map(_evidence, plans)),
         )

@@ -23,8 +23,7 @@ from ..postgres.chunk_reader import PAGE_ROWS, ChunkReader, PageBytes, PageFill,
 from ..postgres.poll_transaction import TableReplaced, read_transaction
 from ..postgres.server import Server, statement
 from .offset_builder import not_whole
-from .reader import Expect, Reader
-from .record_batch import RecordBatch
+from .reader import Expect, Reader, RecordBatch
 
 __all__ = ["CursorReader"]
 
@@ -46,7 +45,6 @@ class CursorReader(Reader):
     def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
-        """Implement :meth:`Reader.batches`."""
         with read_transaction(self._server) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).keep_session_of(self.offset.identity)
@@ -74,7 +72,6 @@ class CursorReader(Reader):
         yield RecordBatch(rendered.records, last, persist, rendered.skipped, rendered.removals)
 
     def count(self) -> int:
-        """Implement :meth:`Reader.count`."""
         with read_transaction(self._server) as now_ms:
             query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
@@ -84,7 +81,6 @@ class CursorReader(Reader):
         return int(self._server.scalar(statement("source/pending", rows=self._next_query))) if self._next_query else 0
 
     def query_text(self) -> str:
-        """Implement :meth:`Reader.query_text`."""
         return self._query(self.offset, "now").as_string(self._server.connection)
 
     def _check_shape(self) -> None:

@@ -28,8 +28,7 @@ from ..postgres.transactions import recent_xids, seen_xids
 from .cursor_reader import CursorReader
 from .offset_builder import OffsetBuilder
 from .poll_rows import PollRows
-from .reader import Expect, Reader
-from .record_batch import Load, RecordBatch
+from .reader import Expect, Load, Reader, RecordBatch
 
 __all__ = ["TableReader", "open_reader"]
 
@@ -64,7 +63,6 @@ class TableReader(Reader):
         self._loaded = 0
 
     def acknowledge(self, batch: RecordBatch) -> None:
-        """Continue from the offset of a batch that Kafka has acknowledged."""
         self.offset = batch.offset
         if batch.persist:
             self._stored = batch.offset
@@ -160,13 +158,11 @@ class TableReader(Reader):
                     expect(chunk.render().records)
 
     def _progress(self) -> Load:
-        """Return the progress of the running load."""
         assert self._load is not None
         total, began = self._load
         return Load(rows=self._loaded, of=total, seconds=time.monotonic() - began)
 
     def count(self) -> int:
-        """Implement :meth:`Reader.count`."""
         base = self.offset.for_shape(self.plan.shape)
         is_indexed = self._where.uses_stamp_index(base)
         with poll_transaction(self._server, self._table, self.plan.oid, indexed=is_indexed) as at:
@@ -211,7 +207,6 @@ class TableReader(Reader):
         return replace(base, partial_polls=self._rows.needed(base.partial_polls) if has_places else ())
 
     def query_text(self) -> str:
-        """Implement :meth:`Reader.query_text`."""
         _, query = self._rows.queries(self.offset)[0]
         return query.as_string(self._server.connection)
 
@@ -237,11 +232,9 @@ class TableReader(Reader):
         return None if snapshot.xmin > seen_snapshot.snapshot.xmin else snapshot.xmin
 
     def removals_left(self) -> int:
-        """Implement :meth:`Reader.removals_left`."""
         return self._count_left("source/count_removals")
 
     def rows_left(self) -> int:
-        """Implement :meth:`Reader.rows_left`."""
         return self._count_left("source/pending")
 
     def _count_left(self, statement_name: str) -> int:

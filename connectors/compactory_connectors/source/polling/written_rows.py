@@ -5,10 +5,10 @@ Postgres prepares the next rows of a server-side cursor while the former ones ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import suppress
 
+import orjson
 import psycopg
 from psycopg import generators, sql
 from psycopg.pq import ExecStatus
@@ -24,6 +24,9 @@ __all__ = ["FIRST", "WrittenRows"]
 _WHOLE, FIRST = 2, 3
 """Index of the query's own columns in a result. Before them: key, value, the whole row (only of a fallback row)."""
 
+_TEXT = sql.SQL("CASE WHEN {0} IS NOT NULL THEN pg_catalog.concat({0}) END")
+"""A value as the type's output function writes it, which a cast to text does not for every type."""
+
 _Texts = list[bytes | None]
 
 
@@ -34,7 +37,7 @@ class WrittenRows:
         utf8 = server.connection.info.parameter_status("server_encoding") == "UTF8"
         self._formatted = plan.rows.formatted if utf8 else None
         self._connection = server.connection
-        self._whole = plan.columns()
+        self._texts = [_TEXT.format(plan.column(name)) for name in plan.rows.columns]
 
     @property
     def is_usable(self) -> bool:
@@ -47,7 +50,8 @@ class WrittenRows:
         assert parts is not None
         whole: sql.Composable = sql.SQL("NULL")
         if parts.fallback is not None:
-            whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.fallback, self._whole)
+            texts = sql.SQL(", ").join(self._texts)
+            whole = sql.SQL("CASE WHEN {} THEN pg_catalog.to_json(ARRAY[{}])::text END").format(parts.fallback, texts)
         return sql.SQL("{}, {}, {}").format(parts.key, parts.value, whole)
 
     def read(self, result: PGresult) -> tuple[_Texts, _Texts, dict[int, RawRow]]:
@@ -60,7 +64,7 @@ class WrittenRows:
         values = respelt(values) if parts.value_escapes else values
         if parts.fallback is None:
             return keys, values, {}
-        return keys, values, {row: _composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
+        return keys, values, {row: _columns_of(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
 
     def results(self, name: str, query: sql.Composed, fill: PageFill) -> Generator[tuple[PGresult, bool, bool]]:
         """Yield results, each with True if it ends a page and True if it is the last one, which may be empty.
@@ -106,24 +110,6 @@ def _size(result: PGresult) -> int:
     return sum(len(get(row, 1) or b"") + len(get(row, _WHOLE) or b"") for row in range(result.ntuples))
 
 
-_ATTRIBUTE = re.compile(rb'((?:"(?:[^"\\]|\\.|"")*"|\\.|[^",()\\])*)([,)])', re.DOTALL)
-_QUOTED_PART = re.compile(rb'"((?:[^"\\]|\\.|"")*)"|\\(.)', re.DOTALL)
-
-
-def _composite_parts(raw: bytes) -> list[bytes | None]:
-    """Return the attributes of ``(1,,"a b")`` (8.16.6 of the manual): nothing between two commas is NULL."""
-    if raw == b"()":
-        return [None]
-    return [_attribute(match[1]) for match in _ATTRIBUTE.finditer(raw, 1)]
-
-
-def _attribute(text: bytes) -> bytes | None:
-    if not text:
-        return None
-    if b'"' not in text and b"\\" not in text:
-        return text
-    return _QUOTED_PART.sub(lambda match: match[2] or _unquoted(match[1] or b""), text)
-
-
-def _unquoted(text: bytes) -> bytes:
-    return re.sub(rb'\\(.)|""', lambda match: match[1] or b'"', text, flags=re.DOTALL)
+def _columns_of(whole: bytes) -> list[bytes | None]:
+    """Return the columns of a row that came as a JSON array of texts."""
+    return [None if text is None else text.encode() for text in orjson.loads(whole)]

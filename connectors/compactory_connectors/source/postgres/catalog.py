@@ -72,7 +72,6 @@ class Table(Relation):
         return f"{self.schema}.{self.name}" if self.name else "query"
 
     def column(self, name: str) -> Column | None:
-        """Return the column called ``name``, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
     def digest(self) -> str:

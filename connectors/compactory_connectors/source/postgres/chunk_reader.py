@@ -57,11 +57,9 @@ class PageFill:
         self.begin_page()
 
     def begin_page(self) -> None:
-        """Begin an empty page."""
         self._rows_left, self._bytes_left = self._rows, self._bytes.limit
 
     def fetch_size(self) -> int:
-        """Return how many rows to fetch next."""
         return max(1, min(self._rows_left, self._fetch, self._bytes_left // self._row_bytes))
 
     def add_fetch(self, rows: int, size: int) -> bool:

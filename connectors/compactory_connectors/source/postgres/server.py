@@ -86,11 +86,9 @@ class Server:
             raise
 
     def close(self) -> None:
-        """Close the connection, which releases its advisory locks."""
         self.connection.close()
 
     def identity(self, table_oid: int) -> Identity:
-        """Return which server and table transaction ids belong to."""
         return Identity(**self._identity, table_oid=table_oid)
 
     def begin_session(self, connector: str, stored_sessions: Iterable[str]) -> None:
@@ -133,7 +131,6 @@ class Server:
         return self.connection.cursor(row_factory=scalar_row).execute(statement).fetchall()
 
     def rows(self, statement: sql.Composed) -> list[RawRow]:
-        """Return every row, raw."""
         return raw_rows(self.connection.execute(statement))
 
     def lock_holders(self, oid: int) -> list[str]:

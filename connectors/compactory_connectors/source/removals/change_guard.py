@@ -15,8 +15,7 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.kafka.topic_reader import newest_records
 
 from ..polling.living_rows import LivingRows
-from ..polling.reader import Reader
-from ..polling.record_batch import RecordBatch
+from ..polling.reader import Reader, RecordBatch
 from ..polling.removal import ChangedValue, Hold, keys_needed, too_many
 from ..verify.comparison import Comparison
 from .pending_approval import PendingApproval
@@ -47,7 +46,6 @@ class ChangeGuard:
         self._topic_read_at = 0.0
 
     def begin(self) -> None:
-        """Begin a poll."""
         self._allowed = 0
         self._forget_count()
 

@@ -18,8 +18,7 @@ from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.kafka.producer_record import Copy
 
 from ..polling.living_rows import LivingRows
-from ..polling.reader import Reader
-from ..polling.record_batch import RecordBatch, pages
+from ..polling.reader import Reader, RecordBatch, pages
 from ..polling.removal import Hold, hold_id, keys_needed, too_many
 from .pending_approval import PendingApproval
 from .sweeper import Sweeper, SweepResult
@@ -95,7 +94,6 @@ class TopicCleanup:
         return self._steps is not None or (is_needed and self.can_sweep)
 
     def begin_poll(self) -> None:
-        """Begin a poll."""
         self._poll_removals = _PollRemovals.CHECKED
         if self.approval.take_order():
             self._due = 0.0
@@ -129,7 +127,6 @@ class TopicCleanup:
         return replace(batch, records=puts, removals=(), offset=replace(batch.offset, sweep=True), persist=True)
 
     def end_poll(self) -> None:
-        """End a poll that was published to its end."""
         if self.reader.plan.sweeps_always:
             self._due = 0.0
         self.approval.end_poll()

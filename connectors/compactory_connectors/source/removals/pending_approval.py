@@ -29,7 +29,6 @@ class PendingApproval:
 
     @property
     def is_active(self) -> bool:
-        """Return True while something is held."""
         return self._detail is not None
 
     def take_order(self) -> bool:
@@ -51,7 +50,6 @@ class PendingApproval:
         return True
 
     def show(self, hold: Hold, reason: str) -> None:
-        """Show a hold until it is approved."""
         approve = f"compactory source approve {self._connector} {self._table} --removal {hold.id}"
         self._show(f"{reason}; if it is meant: {approve} --url http://HOST:PORT", hold)
 
@@ -78,7 +76,6 @@ class PendingApproval:
             self.release()
 
     def release(self) -> None:
-        """Show that nothing is held any more."""
         self._approved_id, self._holds_poll = None, False
         if self.is_active:
             self._detail, self.hold = None, None

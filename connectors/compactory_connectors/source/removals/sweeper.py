@@ -78,7 +78,6 @@ class Sweeper:
         return self._ranges is not None
 
     def note(self, records: Iterable[ProducerRecord]) -> None:
-        """Note records that were published."""
         if not self._is_running and self._ranges is None:
             return
         for record in records:

@@ -75,7 +75,6 @@ class RowClaim:
         return self._status(held=False, holder=holder["words"], epoch=holder["epoch"])
 
     def release(self) -> None:
-        """Give the lease back."""
         self._connection.execute(query("lease/release"), self._parameters)
 
     def _status(self, **fields: Any) -> LeaseStatus:
@@ -111,7 +110,6 @@ class LockClaim:
         return LeaseStatus(held=False, kind=self.kind, lacks=self.lacks, holder=holder)
 
     def release(self) -> None:
-        """Give the lease back."""
         self._connection.execute(query("lease/unlock"), self._parameters)
         self._is_held = False
 

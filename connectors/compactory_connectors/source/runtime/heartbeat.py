@@ -18,7 +18,7 @@ from compactory_connectors.kafka.publisher import TopicRefused
 from compactory_connectors.postgres.postgres_errors import refusal
 from compactory_sql import query
 
-from ..config.topic_rules import TopicCreation
+from ..config.connector import TopicCreation
 from ..offsets.topics import ensure_topics
 from ..postgres.server import Server
 from .session_context import SessionContext

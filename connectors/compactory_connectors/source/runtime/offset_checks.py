@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from compactory.records import Topic
 from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset
-from ..offsets.topics import OFFSETS_TOPIC, TopicEnds
+from ..offsets.topics import OFFSETS_TOPIC
 from ..planning.table_plan import TablePlan
 from ..postgres.server import Server
 
@@ -41,27 +42,25 @@ class TopicReplaced(CompactoryError):
 
 
 class PublishedTopics:
-    """Owned by the session's thread. Raises TopicReplaced, Unreachable."""
+    """The topics of a session. Owned by its thread. Raises TopicReplaced, Unreachable."""
 
-    def __init__(self, kafka: Kafka, ends: TopicEnds) -> None:
+    def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
-        self._ends = ends
         self._topics: dict[str, Topic] = {}
+        self.known_ends: defaultdict[str, int] = defaultdict(int)
+        """By topic, the least sum of its partitions' end offsets; add the records that were published to it."""
         self.check_at = 0.0
         """The time of the next check, by the monotonic clock."""
 
     def add(self, names: Iterable[str]) -> None:
-        """Remember these topics as they are now."""
         topics = self._kafka.topics(set(names))
         self._check_ends(topics)
         self._topics |= topics
 
     def identity(self, name: str) -> tuple[str, str | None]:
-        """Return the topic's name and id."""
         return name, self._topics[name].topic_id if name in self._topics else None
 
     def count_partitions(self, names: Iterable[str]) -> int:
-        """Return the number of partitions of these topics."""
         return sum(len(self._topics[name].partitions) for name in names if name in self._topics)
 
     def check(self) -> None:
@@ -81,8 +80,15 @@ class PublishedTopics:
                 raise TopicReplaced(f"topic {name!r} has {len(present[name].partitions)} partitions now")
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
-        for name in self._ends.update(topics):
-            raise TopicReplaced(f"topic {name!r} ends before its last written record: an older copy was put back")
+        """Raise TopicReplaced if a topic ends before its known end: ends only grow, also with compaction."""
+        partitions = [part for topic in topics.values() for part in topic.all()]
+        ends = dict.fromkeys(topics, 0)
+        for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
+            ends[part.topic] += end
+        for name, end in ends.items():
+            if end < self.known_ends[name]:
+                raise TopicReplaced(f"topic {name!r} ends before its last written record: an older copy was put back")
+        self.known_ends |= ends
 
 
 class ServerReplaced(CompactoryError):
@@ -92,7 +98,7 @@ class ServerReplaced(CompactoryError):
 
 
 def start_offset(
-    stored: StoredOffset | None, topic: tuple[str, str | None], plan: TablePlan, ends: TopicEnds
+    stored: StoredOffset | None, topic: tuple[str, str | None], plan: TablePlan, known_end: int
 ) -> SourceOffset | None:
     """Return the part of the stored offset that holds for the present topic; None: the table is loaded afresh.
 
@@ -112,7 +118,7 @@ def start_offset(
     if offset.topic != topic:
         log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
         return None
-    if offset.topic_end > ends.known_ends[plan.topic]:
+    if offset.topic_end > known_end:
         log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
         return offset.for_restored_topic(sweep=plan.sweeps)
     return offset

@@ -28,14 +28,13 @@ from ..offsets.stored_offsets import read_offsets
 from ..offsets.topics import publisher_of
 from ..planning.planner import plan_tables
 from ..planning.table_plan import TablePlan
-from ..polling.record_batch import pages
+from ..polling.reader import pages
 from ..polling.removal import Removal, misplaced, too_many
 from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server, connected
 from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import newest_stamps
-from ..verify.checker import Finding, Row
-from ..verify.outcome import Outcome
+from ..verify.checker import Finding, Outcome, Row
 from ..verify.table_side import table_snapshot
 from .lease import Lease
 

@@ -76,7 +76,6 @@ class Schedule:
         self._set_due(at, is_settled)
 
     def record_success(self) -> None:
-        """Note that a poll came to its end."""
         self.failures, self.last_poll = 0, PollResult.SUCCEEDED
         self._backoff.reset()
         self._locks.reset()

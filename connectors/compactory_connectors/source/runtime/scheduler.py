@@ -18,7 +18,7 @@ from compactory_connectors.postgres.wakeup import Wakeup
 from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 
 from ..planning.table_plan import Reading
-from ..polling.change_detector import ChangeDetector, Observation
+from ..polling.change_detector import ChangeDetector
 from ..polling.cursor_reader import CursorReader
 from ..postgres.server import Server
 from ..status.orders import Orders, Stop
@@ -58,11 +58,9 @@ class Scheduler:
         self._is_queue_full = False
 
     def close(self) -> None:
-        """Close the sockets that wake it."""
         self._wakeup.close()
 
     def due_tables(self) -> DueTables:
-        """Return the tables to poll now."""
         self._receive_notifications()
         at, checked_at = time.monotonic(), time.time()
         to_check: list[TableTask] = []
@@ -149,22 +147,14 @@ class Scheduler:
         changed += [table for table in tables if _is_long_ago(table, observation.snapshot)]
         for table in changed:
             table.schedule.poll_now(at)
-        self._check_notifications(observation, at)
+        self._check_queue(observation.queue_usage)
 
-    def _check_notifications(self, observation: Observation, at: float) -> None:
-        """Listen again if the connection does not; ask nobody to notify while the queue of notifications is full."""
-        if self._wakeup.listening and not observation.is_listening:
-            log.error(
-                "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
-            )
-            self._wakeup.listen()
-            for table in self._registry:
-                if self._is_asleep(table):
-                    table.schedule.poll_now(at)
-        is_full = observation.queue_usage > (_QUEUE_FREE if self._is_queue_full else _QUEUE_FULL)
+    def _check_queue(self, queue_usage: float) -> None:
+        """Ask nobody to notify while the queue of notifications is full."""
+        is_full = queue_usage > (_QUEUE_FREE if self._is_queue_full else _QUEUE_FULL)
         if is_full and not self._is_queue_full:
             detail = "a session that listens stays in a transaction; tables are polled until the queue is emptier"
-            log.error("queue of notifications fills", usage=round(observation.queue_usage, 2), detail=detail)
+            log.error("queue of notifications fills", usage=round(queue_usage, 2), detail=detail)
             self._wake(self._wakeup.keys.copy())
         self._is_queue_full = is_full
 

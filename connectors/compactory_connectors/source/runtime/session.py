@@ -24,7 +24,7 @@ from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..config.connector import ConnectorConfig
 from ..mapping.function_call import class_and_place
-from ..offsets.topics import TopicEnds, publisher_of
+from ..offsets.topics import publisher_of
 from ..planning.planner import Cause, find_plans
 from ..polling.removal import PollHeld
 from ..postgres.chunk_reader import PageBytes
@@ -35,6 +35,7 @@ from ..status.board import StatusBoard
 from ..status.orders import Orders, Stop
 from .heartbeat import Heartbeat
 from .lease import LeaseUnsure
+from .offset_checks import PublishedTopics
 from .scheduler import Scheduler
 from .session_context import SessionContext
 from .table_registry import TableRegistry
@@ -96,10 +97,10 @@ class Session:
                 kafka=kafka,
                 publisher=resources.enter_context(closing(publisher_of(connector, kafka, lease))),
                 board=board,
-                create_topics=create_topics and connector.topics.create,
+                create_topics=create_topics and connector.create_topics,
                 orders=orders or Orders(),
                 page_bytes=page_bytes or PageBytes(),
-                ends=TopicEnds(kafka),
+                topics=PublishedTopics(kafka),
             )
             session = cls(context, server)
             resources.callback(session._scheduler.close)
@@ -114,11 +115,9 @@ class Session:
         self._resources.close()
 
     def is_sweeping(self) -> bool:
-        """Return True if a sweep is running, or is due."""
         return any(table.cleanup.is_pending and not table.schedule.is_failing for table in self._registry)
 
     def failures(self) -> list[str]:
-        """Return the reasons why tables are not polled, or why there are none at all."""
         return self._registry.failures()
 
     def poll_tables(self, stop: Stop) -> bool:
@@ -127,7 +126,7 @@ class Session:
         Between the pages of a poll ``stop`` is checked: the next session goes on there.
         """
         context = self._context
-        self._registry.topics.check()
+        context.topics.check()
         with postgres_errors(self._connector.connection):
             context.orders.changed.clear()
             for name in context.orders.take_restarts():
@@ -149,7 +148,6 @@ class Session:
             return has_published
 
     def wait(self, stop: Stop) -> None:
-        """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
         with postgres_errors(self._connector.connection):
             self._scheduler.wait(stop, until=self._heartbeat.due)
 

@@ -8,10 +8,10 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.publisher import Publisher
 
 from ..config.connector import ConnectorConfig
-from ..offsets.topics import TopicEnds
 from ..postgres.chunk_reader import PageBytes
 from ..status.board import StatusBoard
 from ..status.orders import Orders
+from .offset_checks import PublishedTopics
 
 __all__ = ["SessionContext"]
 
@@ -27,4 +27,4 @@ class SessionContext:
     create_topics: bool
     orders: Orders
     page_bytes: PageBytes
-    ends: TopicEnds
+    topics: PublishedTopics

@@ -18,8 +18,7 @@ from compactory_connectors.kafka.publisher import TransactionTimedOut
 
 from ..config.connector import ConnectorConfig
 from ..offsets.offset_parts import Edit
-from ..offsets.stored_offsets import stored_edits
-from ..offsets.target_state import read_target_state, write_target_state
+from ..offsets.stored_offsets import read_target_state, stored_edits, write_target_state
 from ..planning.planner import find_plans
 from ..postgres.chunk_reader import PageBytes
 from ..postgres.server import connected
@@ -68,7 +67,6 @@ class Source:
         self._log = log.bind(connector=connector.name)
 
     def status(self) -> SourceStatus:
-        """Return the state of the connector and of its tables."""
         return replace(
             self._board.picture(),
             target_state=self.orders.target_state,

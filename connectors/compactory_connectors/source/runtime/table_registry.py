@@ -16,7 +16,7 @@ from ..planning.planner import Cause, Plans, UnfitTable, find_plans
 from ..planning.table_plan import TablePlan
 from ..polling.table_reader import open_reader
 from ..postgres.server import Server
-from .offset_checks import PublishedTopics, refuse_replaced_server, start_offset
+from .offset_checks import refuse_replaced_server, start_offset
 from .session_context import SessionContext
 from .table_task import TableTask
 
@@ -37,7 +37,6 @@ class TableRegistry:
         self._tables: dict[str, TableTask] = {}
         self._unfit: dict[str, tuple[str, ...]] = {}
         self._discover_at = 0.0
-        self.topics = PublishedTopics(context.kafka, context.ends)
 
     def __iter__(self) -> Iterator[TableTask]:
         """Iterate over the tables that are polled now; the registry may change meanwhile."""
@@ -46,7 +45,9 @@ class TableRegistry:
     @property
     def due(self) -> float:
         """The time of the next check of topics or tables, or poll of a table, by the monotonic clock."""
-        return min([self.topics.check_at, self._discover_at, *(table.wake_at for table in self._tables.values())])
+        return min(
+            [self._context.topics.check_at, self._discover_at, *(table.wake_at for table in self._tables.values())]
+        )
 
     def open(self, discovered: Plans, *, strict: bool) -> None:
         """Create topics, fence earlier holders, and open the tables at their offsets. All plans have been checked."""
@@ -71,7 +72,6 @@ class TableRegistry:
             board.warn(self._no_tables())
 
     def close(self) -> None:
-        """Stop the sweeps that go on between polls."""
         for table in self._tables.values():
             table.close()
 
@@ -160,8 +160,7 @@ class TableRegistry:
         return replace(discovered, plans=tuple(plans), unfit=tuple(unfit))
 
     def _create_topics(self, plans: Iterable[TablePlan]) -> None:
-        rules = self._connector.topics
-        topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
+        topics = {topic: self._connector.topics for plan in plans for topic in plan.rows.topics}
         self._context.board.warn(*ensure_topics(self._context.kafka, topics, create=self._context.create_topics))
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
@@ -172,7 +171,7 @@ class TableRegistry:
         if not plans:
             return
         stored = self._stored_offsets() if stored is None else stored
-        self.topics.add(topic for plan in plans for topic in plan.rows.topics)
+        self._context.topics.add(topic for plan in plans for topic in plan.rows.topics)
         for plan in plans:
             try:
                 self._open(plan, stored)
@@ -185,15 +184,15 @@ class TableRegistry:
         self._note_neighbours()
 
     def _open(self, plan: TablePlan, stored: Mapping[bytes, StoredOffset]) -> None:
-        database, name = self._server.database, plan.qualified
-        topic = self.topics.identity(plan.topic)
-        offset = start_offset(stored.get(plan.offset_key(database)), topic, plan, self._context.ends)
+        database, name, topics = self._server.database, plan.qualified, self._context.topics
+        topic, known_end = topics.identity(plan.topic), topics.known_ends[plan.topic]
+        offset = start_offset(stored.get(plan.offset_key(database)), topic, plan, known_end)
         is_query = plan.connector.query is not None
         task = TableTask(
             self._context,
             self._server,
             open_reader(self._server, plan, offset, topic),
-            partitions=self.topics.count_partitions(plan.rows.topics),
+            partitions=topics.count_partitions(plan.rows.topics),
             neighbours=[] if is_query else sharing(plan.topic, f"{database}.{name}", stored.values()),
         )
         if (former := self._tables.get(name)) is not None:
@@ -223,7 +222,6 @@ class TableRegistry:
                 ]
 
     def _planned(self) -> set[tuple[int, str]]:
-        """Return the tables that need not be planned again."""
         return {(table.plan.oid, table.name) for table in self._tables.values()}
 
     def _remove(self, name: str, reason: str) -> None:

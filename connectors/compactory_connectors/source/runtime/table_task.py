@@ -19,8 +19,7 @@ from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import Phase
 from ..polling.cursor_reader import CursorReader
 from ..polling.living_rows import LivingRows
-from ..polling.reader import Reader
-from ..polling.record_batch import RecordBatch
+from ..polling.reader import Reader, RecordBatch
 from ..polling.table_reader import open_reader
 from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server
@@ -97,7 +96,6 @@ class TableTask:
 
     @property
     def remembered_transactions(self) -> int:
-        """The number of transaction ids that its offset remembers."""
         seen_snapshot = self.reader.offset.seen_snapshot
         return len(seen_snapshot.seen or ()) if seen_snapshot is not None else 0
 
@@ -110,7 +108,6 @@ class TableTask:
 
     @property
     def is_sweep_due(self) -> bool:
-        """True if :meth:`sweep` has something to do."""
         is_stopped = self.schedule.is_failing or self._growth.is_held
         return not is_stopped and self.cleanup.wake_at <= time.monotonic()
 
@@ -244,7 +241,7 @@ class TableTask:
         """
         if batch.persist:
             published = 0 if self.plan.rows.routed else len(batch.records)
-            offset = replace(batch.offset, topic_end=self._context.ends.known_ends[self.plan.topic] + published)
+            offset = replace(batch.offset, topic_end=self._context.topics.known_ends[self.plan.topic] + published)
             size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
             began = time.monotonic()
             try:
@@ -269,13 +266,12 @@ class TableTask:
 
     def _offset_record(self, offset: SourceOffset) -> tuple[bytes, bytes]:
         """Return the record of an offset that is published without records."""
-        end = self._context.ends.known_ends[self.plan.topic]
+        end = self._context.topics.known_ends[self.plan.topic]
         return self._key, replace(offset, topic_end=end).dumps()
 
     def _advance_end(self, records: int) -> None:
-        """Add ``records`` to the known end of the table's topic."""
         if not self.plan.rows.routed:
-            self._context.ends.known_ends[self.plan.topic] += max(0, records)
+            self._context.topics.known_ends[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
         return partition_by(key, self._partitions, self._context.publisher.partitioner)

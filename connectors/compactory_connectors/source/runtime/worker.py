@@ -11,7 +11,7 @@ from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 from compactory_connectors.figures import metrics_of
 
-from ..offsets.target_state import Target
+from ..offsets.stored_offsets import Target
 from ..polling.removal import Hold
 from ..status.status import SOURCE_FIGURES, TABLE_FIGURES, Moment, SourceState, SourceStatus, TableStatus
 from .source import Source
@@ -33,16 +33,13 @@ class SourceWorker:
 
     @property
     def name(self) -> str:
-        """``source`` and the connector's name."""
         return f"source {self.connector}"
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
         return self._source.status().connector
 
     def tables(self) -> list[str]:
-        """Return the tables that the status shows."""
         return [table.table for table in self._source.status().tables]
 
     def live(self) -> bool:
@@ -86,7 +83,6 @@ class SourceWorker:
         }
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the metrics of the connector and of each table."""
         return source_metrics(self._moment())
 
     def run_command(self, order: Order) -> None:

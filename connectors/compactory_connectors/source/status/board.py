@@ -12,7 +12,7 @@ import structlog
 
 from ..offsets.offset_parts import ResendReason
 from ..planning.table_plan import Reading
-from ..polling.record_batch import Load
+from ..polling.reader import Load
 from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 from .status import HeartbeatStatus, LeaseStatus, SourceState, SourceStatus, TableStatus
@@ -36,12 +36,10 @@ class StatusBoard:
         self._load_logged: dict[str, float] = {}  # when a load was logged last, by the monotonic clock
 
     def picture(self) -> SourceStatus:
-        """Return the present status."""
         with self._lock:
             return replace(self._status, tables=tuple(self._tables.values()), warnings=tuple(self._warnings))
 
     def set_state(self, state: SourceState, detail: str | None = None) -> None:
-        """Set the connector's state."""
         since = self._status.since if state is self._status.state else time.time()
         self._set(state=state, detail=detail, since=since)
 
@@ -52,7 +50,6 @@ class StatusBoard:
             self._update(table, state=SourceState.STANDBY, detail=None)
 
     def set_lease(self, status: LeaseStatus) -> None:
-        """Set the status of the lease."""
         self._set(lease=status)
 
     def record_heartbeat(self, committed_at: float, seconds: float) -> None:
@@ -81,11 +78,9 @@ class StatusBoard:
         self._update(table, topic=topic, adopted=adopted, state=SourceState.STARTING, load=None, detail=None)
 
     def reject_table(self, table: str, detail: str) -> None:
-        """Show a table that can't be polled."""
         self._update(table, state=SourceState.FAILED, detail=detail)
 
     def remove_table(self, table: str) -> None:
-        """Remove a table that the connector polls no more."""
         with self._lock:
             self._tables.pop(table, None)
 
@@ -147,7 +142,6 @@ class StatusBoard:
             log.info("loading", table=table, load=str(load))
 
     def set_remembered(self, table: str, transactions: int) -> None:
-        """Set the number of transaction ids that the table's offset remembers."""
         self._update(table, remembered_transactions=transactions)
 
     def set_current(self, table: str, at: float) -> None:

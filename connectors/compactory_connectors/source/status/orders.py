@@ -2,7 +2,7 @@
 
 Orders are kept, not queued: the same order twice is one order. Tables go by their name in the status
 (``schema.table``). The state that an operator wants of a connector is stored in the offsets topic as well
-(``offsets.target_state``), so that a pause survives the process.
+(``offsets.stored_offsets``), so that a pause survives the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from compactory.errors import OrderRefused
 
-from ..offsets.target_state import Target, TargetState
+from ..offsets.stored_offsets import Target, TargetState
 
 __all__ = ["MOST_KEYS", "Orders", "Stop", "StopWhen"]
 
@@ -39,7 +39,6 @@ class StopWhen:
         self._reasons = reasons
 
     def is_set(self) -> bool:
-        """Return True if one of the reasons holds."""
         return any(reason() for reason in self._reasons)
 
 
@@ -65,7 +64,6 @@ class Orders:
 
     @property
     def is_paused(self) -> bool:
-        """True if nothing is to be polled or published."""
         return self.target_state.is_paused
 
     @property

@@ -14,8 +14,8 @@ from typing import Annotated, Final
 from compactory_connectors.figures import Figure, figures_of
 
 from ..offsets.offset_parts import ResendReason
-from ..offsets.target_state import TargetState
-from ..polling.record_batch import Load
+from ..offsets.stored_offsets import TargetState
+from ..polling.reader import Load
 from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 
@@ -46,12 +46,6 @@ class SourceState(Enum):
     FAILED = "FAILED"
     STOPPED = "STOPPED"
 
-    def may_become(self, state: SourceState) -> bool:
-        """Return True if a connector may change from this state to ``state``. After a pause it opens a session."""
-        if SourceState.HELD in {self, state} or self is SourceState.STOPPED:
-            return False
-        return (self, state) != (SourceState.PAUSED, SourceState.RUNNING)
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -63,7 +57,6 @@ class Moment:
 
     @property
     def is_standby(self) -> bool:
-        """Return True if another process publishes."""
         return self.status.state is SourceState.STANDBY
 
     def lag(self, current_at: float | None) -> float | None:

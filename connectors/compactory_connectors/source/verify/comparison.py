@@ -24,9 +24,8 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.kafka.topic_reader import TopicReader, newest_rank
 
 from ..planning.table_plan import TablePlan
-from ..polling.record_batch import RecordBatch
-from .checker import Finding, RecordFlag, Row, Rules, check
-from .outcome import Digests
+from ..polling.reader import RecordBatch
+from .checker import Digests, Finding, RecordFlag, Row, Rules, check
 from .spool import BUCKETS, Spool
 from .table_side import Expected
 

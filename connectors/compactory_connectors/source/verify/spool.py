@@ -41,7 +41,6 @@ class Spool:
         self._file.flush()
 
     def entries(self, number: int) -> list[bytes]:
-        """Return the entries of a bucket."""
         parts = [os.pread(self._file.fileno(), size, at) for at, size in self._places[number]] if self._file else []
         whole = b"".join([*parts, self.buckets[number]])
         length = self.length
@@ -55,6 +54,5 @@ class Spool:
             yield entries
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()

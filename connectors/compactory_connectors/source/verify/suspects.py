@@ -10,8 +10,7 @@ from compactory_connectors.connect.record.record import KeyParts
 from compactory_connectors.kafka.topic_reader import newest_rank
 
 from ..postgres.chunk_reader import RawRow
-from .checker import Finding, RecordFlag, Row, Rules, check
-from .outcome import Difference, TopicRecord
+from .checker import Difference, Finding, RecordFlag, Row, Rules, TopicRecord, check
 from .table_side import Expected
 
 __all__ = ["Suspects"]
@@ -50,7 +49,6 @@ class Suspects:
         self._rows = {number: rows for number, rows in self._rows.items() if number not in self.watched}
 
     def take_rows(self, table: int, rows: Iterable[Expected]) -> None:
-        """Take rows of one of the tables."""
         number_of, watched = self._number_of, self.watched
         for row in rows:
             number = number_of(row[0])
@@ -59,7 +57,6 @@ class Suspects:
                 self._parts.setdefault(number, set()).add((table, self._parts_of[table](row[3])))
 
     def parts(self, table: int) -> list[KeyParts]:
-        """Return the key columns of the watched keys in a table."""
         watched = (self._parts.get(number, ()) for number in self.watched)
         return list({parts for group in watched for number, parts in group if number == table})
 

@@ -16,14 +16,12 @@ from compactory_connectors.kafka.topic_reader import TopicReader
 
 from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
-from ..offsets.stored_offsets import StoredOffset, matching_tables, read_offsets
-from ..offsets.target_state import read_target_state
+from ..offsets.stored_offsets import StoredOffset, matching_tables, read_offsets, read_target_state
 from ..planning.planner import plan_tables
 from ..planning.table_plan import TablePlan
 from ..postgres.server import Server, connected
-from .checker import Finding, Rules
+from .checker import Difference, Finding, Outcome, Progress, Rules, ignore_progress
 from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
-from .outcome import Difference, Outcome, Progress, ignore_progress
 from .suspects import Suspects
 from .table_side import TableSnapshot, table_snapshot
 
