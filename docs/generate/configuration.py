@@ -66,10 +66,6 @@ _SECTION_MEANINGS = {
         "token_file": "file with the token; relative to this file",
         "scopes": "directory of this file → `read`, `write` or `admin`; `*`: all other directories",
     },
-    "outbox": {
-        "compact": "send only the newest message of a key in a batch",
-        "on_failure": "later messages with the key of one that Kafka refused `wait` for it (the default), or `skip` it",
-    },
     "topics": {
         "partitions": "partitions of topics that `compactory topic create` makes; default: the broker's",
         "replication": "replicas of each of their partitions; default: the broker's",
@@ -90,7 +86,6 @@ _SECTION_MEANINGS = {
 _NAMED = {
     "clients": "[http.clients.NAME]",
     "directories": "[directories.NAME]",
-    "outbox": "[outbox.topics.NAME]",
 }
 
 _WITHIN = {"http": ("clients",)}  # section → those that stand in it
@@ -160,7 +155,6 @@ def _file_rows() -> list[list[str]]:
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
         "clients": (settings_file._CLIENT, _SECTION_MEANINGS["clients"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
-        "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
         "topics": (settings_file._TOPICS, _SECTION_MEANINGS["topics"]),
         "console": (settings_file._CONSOLE, _SECTION_MEANINGS["console"]),
     }

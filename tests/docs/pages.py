@@ -111,7 +111,7 @@ def settings_problems(path: Path) -> list[str]:
     reader = SettingsReader(path, tomllib.loads(path.read_text()), {})
     http = reader.section("http")
     list(reader.clients(http.pop("clients", {})))
-    for read in (reader.kafka, reader.store, reader.directories, reader.console, reader.outbox_topics):
+    for read in (reader.kafka, reader.store, reader.directories, reader.console):
         read()
     reader.topic_defaults()
     return reader.problems

@@ -26,7 +26,6 @@ from compactory_connectors.outbox import (
     Outbox,
     OutboxMessage,
     OutboxRelay,
-    TopicRules,
     sender,
     session,
     statements,
@@ -131,21 +130,6 @@ def test_a_lower_id_that_commits_late_is_found(bench: Bench) -> None:
     assert bench.left() == 0
 
 
-def test_a_topic_is_compacted_where_its_rules_say_so(bench: Bench) -> None:
-    topic, other = bench.topic(), bench.topic()
-    for name in (topic, other):
-        with bench.sql.transaction():
-            bench.outbox.publish_list(
-                bench.sql,
-                [OutboxMessage(topic=name, payload=f"{key}{n}", key=key) for n in range(3) for key in "ab"]
-                + [OutboxMessage(topic=name, payload="keyless")] * 2,
-            )
-    bench.drain(rules={topic: TopicRules(compact=True)})
-    assert bench.values(topic) == ["a2", "b2", "keyless", "keyless"]
-    assert bench.values(other) == ["a0", "b0", "a1", "b1", "a2", "b2", "keyless", "keyless"]
-    assert bench.left() == 0
-
-
 def test_a_poison_message_is_set_aside_alone_and_its_key_waits(bench: Bench) -> None:
     """Guarantee 15: one poison row never takes its neighbours along; its key waits until it is retried or dropped."""
     topic = bench.topic(**{"max.message.bytes": "2000"})
@@ -171,15 +155,6 @@ def test_a_poison_message_is_set_aside_alone_and_its_key_waits(bench: Bench) -> 
     assert failed_messages(bench.sql) == []
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match=r"of 20001 bytes is too large .* takes 2000"):
         bench.publish(topic, b"x" * 20_000)  # the relay has asked for the limit by now
-
-
-def test_a_key_goes_on_where_its_rules_say_so(bench: Bench) -> None:
-    topic = bench.topic(**{"max.message.bytes": "2000"})
-    bench.publish(topic, random.Random(1).randbytes(5000), key="k")
-    bench.publish(topic, "next", key="k")
-    bench.drain(rules={topic: TopicRules(on_failure="skip")})
-    assert bench.values(topic) == ["next"]
-    assert len(failed_messages(bench.sql)) == 1
 
 
 def test_a_topic_that_does_not_exist_keeps_no_other_waiting(bench: Bench, unique) -> None:
@@ -257,9 +232,9 @@ def sent_together(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The topics of each transaction from now on."""
     send, together = session.SenderSession._send, list[set[str]]()
 
-    def noting(self: session.SenderSession, locked: list[LockedTopic], read_ahead: list[LockedTopic]) -> None:
-        together.append({topic.name for topic in locked})
-        send(self, locked, read_ahead)
+    def noting(self: session.SenderSession, locked: list[LockedTopic], *rest: Any) -> None:
+        together.append({topic.name for topic in locked if topic.batch.rows})
+        send(self, locked, *rest)
 
     monkeypatch.setattr(session.SenderSession, "_send", noting)
     return together

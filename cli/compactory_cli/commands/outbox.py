@@ -67,7 +67,7 @@ def run_relay(
     from compactory_connectors.outbox import OutboxRelay
     from compactory_connectors.outbox.status import OutboxWorker
 
-    relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
+    relay = OutboxRelay(postgres, kafka, threads, topics=topic or ())
     complete = True
 
     def wait(stop: Event) -> None:

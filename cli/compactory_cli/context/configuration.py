@@ -28,7 +28,6 @@ from .flags import Flags, LogFormat, LogLevel
 from .settings_file import DirectorySettings, SettingsReader, StoreSettings
 
 if TYPE_CHECKING:
-    from compactory_connectors.outbox.rules import TopicRules
     from compactory_connectors.postgres.jdbc_url import Connection
 
     from .remote import RemoteServer
@@ -74,8 +73,6 @@ class Configuration:
     """Password of the database behind a JDBC URL that a load reads."""
     console: Mapping[str, Any] = field(repr=False)
     """The section [console]: servers, token, prefix."""
-    outbox_topics: Mapping[str, TopicRules]
-    """The rules of single topics in [outbox.topics]."""
     topic_defaults: tuple[int, int]
     """Partitions and replicas of topics that `topic create` makes; -1: the broker's default."""
     store_options: Mapping[str, Any]
@@ -170,8 +167,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
     postgres, http = reader.section("postgres"), reader.section("http")
     store, store_options = reader.store()
     clients = tuple(reader.clients(http.pop("clients", {})))
-    directories, outbox_topics = reader.directories(), reader.outbox_topics()
-    topic_defaults, console = reader.topic_defaults(), reader.console()
+    directories, topic_defaults, console = reader.directories(), reader.topic_defaults(), reader.console()
     reader.problems += environment.problems
     kafka = _kafka(reader, flags, environment)
     url = None if flags.kafka else environment.get("URL")
@@ -193,7 +189,6 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         tokens=_tokens(reader, http, clients),
         jdbc_password=environment.get("JDBC_PASSWORD"),
         console=console,
-        outbox_topics=outbox_topics,
         topic_defaults=topic_defaults,
         store_options=store_options,
         _kafka=kafka,

@@ -17,7 +17,6 @@ from compactory_mastered.rules import WriteRules, rule_problems
 
 if TYPE_CHECKING:
     from compactory_api.http.access import Client
-    from compactory_connectors.outbox.rules import TopicRules
 
 __all__ = ["DirectorySettings", "SettingsReader", "StoreSettings"]
 
@@ -77,7 +76,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "store": _STORE | dict.fromkeys(_STORE_OPTIONS, object),
     "http": dict.fromkeys(_HTTP, str) | {"clients": dict},
     "directories": {},
-    "outbox": {"topics": dict},
     "topics": _TOPICS,
     "console": _CONSOLE,
 }
@@ -245,17 +243,6 @@ class SettingsReader:
         if self.problems:  # else the server checks them: it may have more directories
             self.problems += rule_problems(settings.directory for settings in directories.values())
         return directories
-
-    def outbox_topics(self) -> dict[str, TopicRules]:
-        """Return the rules of single topics."""
-        if not (topics := self.section("outbox").get("topics")):
-            return {}
-        from compactory_connectors.outbox.rules import read_rules
-
-        rules, problems = read_rules(topics)
-        for key, text in problems:
-            self.problem("outbox.topics", key, text)
-        return rules
 
     def topic_defaults(self) -> tuple[int, int]:
         """Return partitions and replicas of new topics; -1: the broker's default."""

@@ -8,6 +8,5 @@ from compactory_connectors.postgres.handled import note_handled
 from .message import OutboxMessage
 from .publishing import Outbox
 from .relay import OutboxRelay
-from .rules import TopicRules
 
-__all__ = ["Outbox", "OutboxMessage", "OutboxRelay", "TopicRules", "note_handled"]
+__all__ = ["Outbox", "OutboxMessage", "OutboxRelay", "note_handled"]

@@ -35,7 +35,6 @@ class FailedMessage:
     created_at: datetime
     failed_at: datetime
     reason: str | None
-    holds_key: bool
 
 
 def failed_messages(

@@ -13,7 +13,7 @@ from uuid import uuid4
 import structlog
 
 from compactory.errors import ConfigError, Unreachable, WriteRefused
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, enqueue, kafka_errors
 from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.postgres.caller import first, is_async, write
 from compactory_sql import query
@@ -172,28 +172,20 @@ class _Direct:
             raise KafkaException(error)
 
     def _produce(self, message: OutboxMessage, delivered: Any) -> None:
-        headers: list[tuple[str, str | bytes | None]] = [(MESSAGE_ID, uuid4().hex), *(message.headers or {}).items()]
-        partition = -1
-        if message.partition_key is not None:
-            try:
-                partitions = self._facts.partitions(message.topic)
-            except TopicFailed as error:
-                raise ConfigError(str(error)) from None
-            partitioner = {**_DEFAULTS, **self._kafka.properties()}["partitioner"]
-            number = partition_by(message.partition_key.encode(), partitions, partitioner)
-            partition = -1 if number is None else number
-        record = message.topic, encoded(message.payload), encoded(message.key), partition, delivered
+        headers = [(MESSAGE_ID, uuid4().hex), *(message.headers or {}).items()]
+        partition = -1 if message.partition_key is None else self._partition_of(message.topic, message.partition_key)
         deadline = time.monotonic() + (_TIMEOUT if self._wait else 0.0)
-        while True:
-            try:
-                self._producer.produce(*record, headers=headers)
-                return
-            except BufferError:  # the client's queue is full
-                if time.monotonic() >= deadline:
-                    where = f"Kafka at {self._kafka.bootstrap}"
-                    reason = f"{where} takes messages too slowly: the client's queue is full"
-                    raise Unreachable("Kafka", reason) from None
-                self._producer.poll(0.1)
+        options = {"partition": partition, "headers": headers, "on_delivery": delivered}
+        enqueue(self._producer, deadline, message.topic, encoded(message.payload), encoded(message.key), **options)
+
+    def _partition_of(self, topic: str, partition_key: str) -> int:
+        try:
+            partitions = self._facts.partitions(topic)
+        except TopicFailed as error:
+            raise ConfigError(str(error)) from None
+        partitioner = {**_DEFAULTS, **self._kafka.properties()}["partitioner"]
+        number = partition_by(partition_key.encode(), partitions, partitioner)
+        return -1 if number is None else number
 
     def _remember(self, error: KafkaError) -> None:
         self._last_error = error

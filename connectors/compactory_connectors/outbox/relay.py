@@ -1,6 +1,11 @@
 """The relay: a keeper that finds topics with messages and renews locks, and senders.
 
 The keeper puts topics into a queue. A sender takes them from the queue, locks them and sends them; see `sender`.
+States of the keeper:
+
+    AWAKE    reads the table in rounds, with pauses that grow from 2 ms to half a second while no topic has messages
+    ASLEEP   writers notify; reads the table after a notification, or after half a second
+    WAITING  Postgres is away; pauses with growing back-off, then connects again and is AWAKE
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.backoff import Backoff
+from compactory_connectors.backoff import Backoff, Interval
 from compactory_connectors.postgres.jdbc_url import Connection, checked_url
 from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
@@ -25,7 +30,6 @@ from compactory_connectors.postgres.wakeup import Wakeup
 from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
-from .rules import TopicRules
 from .sender import Sender
 from .sent_ids import SentMarks
 from .session import BATCH, Shared
@@ -54,7 +58,7 @@ class OutboxRelay:
     """Sends the messages of an outbox to Kafka with ``threads`` senders. Thread-safe.
 
     ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties. ``topics``: send only these;
-    default: all. ``rules`` by topic. ``batch``: the most messages of a transaction; of one topic at most 30,000. Any
+    default: all. ``batch``: the most messages of a transaction; of one topic at most 30,000. Any
     number of relays may run side by side. Raises ConfigError.
     """
 
@@ -65,7 +69,6 @@ class OutboxRelay:
         threads: int = 2,
         *,
         topics: Iterable[str] = (),
-        rules: Mapping[str, TopicRules] | None = None,
         batch: int = BATCH,
     ) -> None:
         problems = [f"{name} must be at least 1" for name, n in (("threads", threads), ("batch", batch)) if n < 1]
@@ -79,15 +82,14 @@ class OutboxRelay:
         self.board = Board()
         self._stop = threading.Event()
         self._work: SimpleQueue[PendingTopic | None] = SimpleQueue()
-        self._lock = threading.Lock()  # guards the next three
+        self._missing = Interval(_MISSING_EVERY, at_once=True)
+        self._lock = threading.Lock()  # guards the next two
         self._assigned: dict[str, PendingTopic] = {}  # in the queue, or with a sender
         self._is_busy = False  # a sender has sent a large batch
-        self._try_missing_at = 0.0  # by the monotonic clock; next attempt of topics that Kafka did not have
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
             self._postgres.conninfo,
             self._kafka,
-            rules or {},
             threads,
             batch,
             self.board,
@@ -202,23 +204,20 @@ class OutboxRelay:
                 self._wakeup = None
 
     def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, pauses: Pauses, backoff: Backoff) -> None:
-        renew_at = sample_at = read_whole_at = due_at = 0.0
-        pause = _SHORTEST_ROUND
+        renewal = Interval(_RENEW_EVERY, at_once=True)
+        sample = Interval(_SAMPLE_EVERY, at_once=True)
+        whole_read = Interval(_WHOLE_EVERY, at_once=True)
+        due_at, pause = 0.0, _SHORTEST_ROUND
         while not self._finished.is_set():
-            now = time.monotonic()
             self._obey_pauses(pauses)
-            if now >= renew_at:
+            if renewal.is_over():
                 connection.execute(query("outbox/renew"), {"holders": self.board.holders})
-                renew_at = now + _RENEW_EVERY
-            if now >= sample_at:
+            if sample.is_over():
                 self.board.note(topics=[topic.fields() for topic in topic_statuses(connection)])
-                sample_at = now + _SAMPLE_EVERY
-            if now >= due_at:
-                due_at = now + _publish_due(connection)
-            has_work = self._assign_topics(connection, whole=now >= read_whole_at)
+            if time.monotonic() >= due_at:
+                due_at = time.monotonic() + _publish_due(connection)
+            has_work = self._assign_topics(connection, whole=whole_read.is_over())
             backoff.reset()
-            if now >= read_whole_at:
-                read_whole_at = now + _WHOLE_EVERY
             with self._lock:
                 is_busy, self._is_busy = self._is_busy, False
             if is_busy:
@@ -241,10 +240,7 @@ class OutboxRelay:
 
     def _assign_topics(self, connection: WatchedConnection, *, whole: bool) -> bool:
         """Put topics with messages into the queue. Return True if there were any, or a sender has got more messages."""
-        now = time.monotonic()
-        try_missing = now >= self._try_missing_at
-        if try_missing:
-            self._try_missing_at = now + _MISSING_EVERY
+        try_missing = self._missing.is_over()
         parameters = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
         rows = connection.execute(query("outbox/pending"), parameters).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
@@ -253,11 +249,11 @@ class OutboxRelay:
             if topic in self._shared.paused:
                 continue
             with self._lock:
-                assigned = self._assigned.get(topic)
-                if assigned is not None:
+                if (assigned := self._assigned.get(topic)) is not None:
                     has_news |= not assigned.has_news.is_set()
                     assigned.has_news.set()
-                if not (free or (missing and try_missing)) or assigned is not None or self._stop.is_set():
+                    continue
+                if self._stop.is_set() or not (free or (missing and try_missing)):
                     continue
                 self._assigned[topic] = pending = PendingTopic(
                     topic, lapsed, alone=alone, missing=missing, first=first if whole else None

@@ -12,6 +12,8 @@ from itertools import accumulate
 from operator import sub
 from typing import Any, Final
 
+import orjson
+
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.topic_reader import read
@@ -34,16 +36,14 @@ class SentIds:
 
     def packed(self) -> bytes:
         """Return the value of a record: the first id, and the distances between ids."""
-        distances = list(map(sub, self.ids[1:], self.ids))
-        small = max(distances, default=0) < 128
-        packed = bytes(distances) if small else b"".join(map(_varint, distances))
-        return b"%d|%s|%s" % (self.ids[0], self.created.encode(), zlib.compress(packed, 1))
+        distances = orjson.dumps(list(map(sub, self.ids[1:], self.ids)))
+        return b"%d|%s|%s" % (self.ids[0], self.created.encode(), zlib.compress(distances, 1))
 
     @classmethod
     def parse(cls, packed: bytes) -> SentIds:
         """Read what :meth:`packed` wrote. Raises ValueError."""
         first, created, compressed = packed.split(b"|", 2)
-        distances = _varints(zlib.decompress(compressed))
+        distances = orjson.loads(zlib.decompress(compressed))
         return cls(list(accumulate(distances, initial=int(first))), created.decode())
 
 
@@ -91,23 +91,3 @@ class SentMarks:
 
 def _partition(holder: str) -> int:
     return zlib.crc32(holder.encode()) % _PARTITIONS
-
-
-def _varint(number: int) -> bytes:
-    packed = bytearray()
-    while number >= 128:
-        packed.append(number & 127 | 128)
-        number >>= 7
-    packed.append(number)
-    return bytes(packed)
-
-
-def _varints(packed: bytes) -> list[int]:
-    numbers, number, shift = [], 0, 0
-    for byte in packed:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    return numbers

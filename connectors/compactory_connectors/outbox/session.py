@@ -5,11 +5,13 @@ the next read: the rows of many topics lie side by side, and each read, delete a
 
 A locked topic goes through these states until it has no more messages:
 
-    READ → SEND → READ …  its batch is sent; the next one is read at the same time if the batch is full
-    SEND → RELEASE        no more messages, or other topics wait
-    READ → RELEASE        an operator has paused the topic
-    SEND → NARROW → READ  Kafka refuses a message: topics are sent one by one, then fewer messages, until it is alone
-    any → FAIL            the topic has an error: its lock is released, and it pauses
+    READ → SEND → READ …           its batch is sent; the next one is read at the same time if the batch is full
+    READ → WAIT → READ or RELEASE  a single topic without messages keeps its lock for half a second more
+    SEND → RELEASE                 no more messages, or other topics wait
+    READ → RELEASE                 an operator has paused the topic
+    SEND → NARROW → READ           Kafka refuses a message: topics are sent one by one, then fewer messages, until it
+                                   is alone and set aside
+    any → FAIL                     the topic has an error: its lock is released, and it pauses
 """
 
 from __future__ import annotations
@@ -30,13 +32,12 @@ from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.publisher import EndInDoubt, Publisher, TopicRefused
 
 from .message import MESSAGE_ID, headers_of
-from .rules import TopicRules
 from .sent_ids import SentIds, SentMarks
 from .statements import PAUSE, UNREAD, Batch, Claim, LockedTopic, OutboxTable, PendingTopic, Row
 from .status import Board
 from .topic_facts import TopicFacts, TopicFailed
 
-__all__ = ["BATCH", "SenderMemory", "SenderSession", "Shared", "newest_of_keys"]
+__all__ = ["BATCH", "SenderMemory", "SenderSession", "Shared"]
 
 log = structlog.get_logger("compactory.outbox")
 
@@ -70,7 +71,6 @@ class Shared:
 
     conninfo: Mapping[str, Any]
     kafka: Kafka
-    rules: Mapping[str, TopicRules]
     threads: int
     batch: int
     board: Board
@@ -145,21 +145,14 @@ class SenderSession:
         """
         begun_at = time.monotonic()
         while locked := self._ready(locked):
-            has_used_share = time.monotonic() - begun_at > _SHARE and not (may_keep and self._shared.work.empty())
-            may_wait = may_keep and len(locked) == 1
+            has_time = time.monotonic() - begun_at <= _SHARE or (may_keep and self._shared.work.empty())
+            kept = self._kept(locked) if may_keep else None
+            if kept is not None and not kept.batch.rows and not self._wait_for_news(kept):
+                kept = None
+            continuing = [topic for topic in locked if (has_time if topic.batch.full else topic is kept)]
             next_claims = {topic.name: _next_claim(topic) for topic in locked}
-            continuing = {
-                topic.name
-                for topic in locked
-                if (not has_used_share if topic.batch.full else may_wait and self._has_more(topic))
-            }
-            read_ahead = [
-                replace(topic, claim=next_claims[topic.name])
-                for topic in locked
-                if topic.name in continuing and self._can_read_ahead(topic)
-            ]
             try:
-                self._send([topic for topic in locked if topic.batch.rows], read_ahead)
+                self._send(locked, [topic for topic in continuing if self._can_read_ahead(topic)], next_claims)
             except TopicRefused as error:
                 locked = self._narrow(locked, error)
                 continue
@@ -167,13 +160,10 @@ class SenderSession:
                 if not isinstance(error, EndInDoubt):
                     self._shrink(locked)  # Kafka may be too slow for such a batch
                 raise
-            for topic in locked:
-                topic.claim = next_claims[topic.name]
-                topic.batch = topic.batch if topic.batch.rows else UNREAD
             if self._shared.stop.is_set():
-                continuing.clear()
-            self._release([topic for topic in locked if topic.name not in continuing])
-            locked = [topic for topic in locked if topic.name in continuing]
+                continuing = []
+            self._release([topic for topic in locked if topic not in continuing])
+            locked = continuing
 
     def _ready(self, locked: Sequence[LockedTopic]) -> list[LockedTopic]:
         """Release paused topics and read the missing batches; return the topics that Kafka has."""
@@ -207,13 +197,15 @@ class SenderSession:
             return False
         return True
 
-    def _has_more(self, topic: LockedTopic) -> bool:
-        """Return True if the lock is to be kept for another batch. Waits for messages after an empty batch."""
+    def _kept(self, locked: Sequence[LockedTopic]) -> LockedTopic | None:
+        """Return the single topic whose lock is kept for more messages, unless another topic waits."""
+        shared, topic = self._shared, locked[0]
+        is_ending = shared.ending.is_set() or shared.stop.is_set()
+        return None if len(locked) > 1 or topic.pending.own or is_ending or not shared.work.empty() else topic
+
+    def _wait_for_news(self, topic: LockedTopic) -> bool:
+        """Wait a while for messages of the topic; return True if there are any and no other topic waits."""
         shared = self._shared
-        if topic.pending.own or shared.ending.is_set() or shared.stop.is_set() or not shared.work.empty():
-            return False
-        if topic.batch.rows:
-            return True
         return topic.pending.has_news.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty()
 
     def _can_read_ahead(self, topic: LockedTopic) -> bool:
@@ -224,44 +216,45 @@ class SenderSession:
         batch = topic.batch
         return batch.full and topic.name not in self._memory.limits and (topic.largest > 0 or not batch.running)
 
-    def _send(self, locked: Sequence[LockedTopic], read_ahead: Sequence[LockedTopic]) -> None:
-        """Send batches in one transaction. On return the topics of ``read_ahead`` have their next batch.
+    def _send(
+        self, locked: Sequence[LockedTopic], read_ahead: Sequence[LockedTopic], next_claims: Mapping[str, Claim]
+    ) -> None:
+        """Send batches in one transaction, read the next batches of ``read_ahead``, and move to the next claims.
 
         Messages that were sent before are deleted before the ids of this transaction replace those of the last one.
         Raises TopicRefused.
         """
         next_batches: dict[str, Batch] = {}
-        sent = {topic.name: SentIds([row[0] for row in topic.batch.rows], topic.batch.created) for topic in locked}
-        rows = {topic.name: self._rows_to_send(topic) for topic in locked}
+        sending = [topic for topic in locked if topic.batch.rows]
+        sent = {topic.name: SentIds([row[0] for row in topic.batch.rows], topic.batch.created) for topic in sending}
 
         @collector_paused()  # rows come by the thousand, and have no cycles
         def produce(producer: Any) -> None:
             for name, ids in sent.items():
                 self._marks.mark(producer, self._holder, name, ids)
-            for topic in locked:  # the client then registers all partitions by one request
-                _produce(producer, topic.name, rows[topic.name][:1], self._partition_of(topic))
-            for topic in locked:
-                for start in range(1, len(rows[topic.name]), _SLICE):
-                    _produce(producer, topic.name, rows[topic.name][start : start + _SLICE], self._partition_of(topic))
+            for topic in sending:  # the client then registers all partitions by one request
+                _produce(producer, topic.name, topic.batch.rows[:1], self._partition_of(topic))
+            for topic in sending:
+                for start in range(1, len(topic.batch.rows), _SLICE):
+                    rows = topic.batch.rows[start : start + _SLICE]
+                    _produce(producer, topic.name, rows, self._partition_of(topic))
                     self._table.receive()
             next_batches.update(finish())
 
         begun_at = time.monotonic()
-        if locked:
-            with self._table.sending(locked, read_ahead, _BATCH_BYTES // len(locked)) as finish:
+        if sending:
+            ahead = [replace(topic, claim=next_claims[topic.name]) for topic in read_ahead]
+            with self._table.sending(sending, ahead, _BATCH_BYTES // len(sending)) as finish:
                 self._publisher.transact(produce)
         was_quick = time.monotonic() - begun_at < _QUICK
-        for topic in locked:
-            self._shared.board.count("sent", topic.name, len(rows[topic.name]))
+        for topic in sending:
+            self._shared.board.count("sent", topic.name, len(topic.batch.rows))
             if was_quick:
                 self._grow(topic.name)
             topic.sent_ids = sent[topic.name].ids
             topic.largest = max(topic.largest, len(topic.sent_ids))
-            topic.batch = next_batches.get(topic.name, UNREAD)
-
-    def _rows_to_send(self, topic: LockedTopic) -> list[Row]:
-        rows = topic.batch.rows
-        return newest_of_keys(rows) if self._rules(topic.name).compact else rows
+        for topic in locked:
+            topic.claim, topic.batch = next_claims[topic.name], next_batches.get(topic.name, UNREAD)
 
     def _narrow(self, locked: Sequence[LockedTopic], error: TopicRefused) -> list[LockedTopic]:
         """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone.
@@ -315,7 +308,7 @@ class SenderSession:
                 del limits[name]
 
     def _set_aside(self, topic: str, message: int, reason: str) -> None:
-        self._table.set_aside(topic, message, reason, holds=self._rules(topic).on_failure == "wait")
+        self._table.set_aside(topic, message, reason)
         self._shared.board.count("failed", topic)
         log.error("message set aside", topic=topic, id=message, error=reason)
 
@@ -347,9 +340,6 @@ class SenderSession:
 
         return partition
 
-    def _rules(self, topic: str) -> TopicRules:
-        return self._shared.rules.get(topic, TopicRules())
-
 
 def _next_claim(topic: LockedTopic) -> Claim:
     """Return the claim after the batch was sent: up to its last message if there may be more."""
@@ -370,9 +360,3 @@ def _produce(producer: Any, topic: str, rows: Sequence[Row], partition_of: Calla
             headers = []
         partition = -1 if partition_key is None else partition_of(partition_key)
         produce(topic, payload, key, partition, headers=headers + headers_of(stored_headers))
-
-
-def newest_of_keys(rows: Sequence[Row]) -> list[Row]:
-    """Return the messages without those that a later message of the same key replaces. Pure."""
-    newest = {key: number for number, key, _, _ in rows}
-    return [row for row in rows if row[1] is None or newest[row[1]] == row[0]]

@@ -102,9 +102,9 @@ UNREAD: Final = Batch([])
 """The batch of a topic whose next batch must be read."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LockedTopic:
-    """A topic whose lock a sender holds.
+    """A topic whose lock a sender holds. Two of them are equal only if they are the same object.
 
     ``limit`` is the most messages of a batch, ``largest`` the size of the largest batch that was sent. ``batch`` was
     read and is not sent yet. ``sent_ids`` are in Kafka and not deleted yet.
@@ -247,12 +247,11 @@ class OutboxTable:
         """End the Postgres session of a fenced holder, if it has the same role."""
         self._connection.execute(query("outbox/end_session"), {"name": session_name(_OUTBOX, holder)})
 
-    def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
-        """Move a message that Kafka refuses to the failed messages. ``holds``: later messages of its key wait."""
+    def set_aside(self, topic: str, message: int, reason: str) -> None:
+        """Move a message that Kafka refuses to the failed messages. Later messages of its key wait."""
         with self._connection.transaction():
             self._lock(topic)
-            parameters = {"topic": topic, "id": message, "reason": reason, "holds": holds}
-            self._connection.execute(query("outbox/set_aside"), parameters)
+            self._connection.execute(query("outbox/set_aside"), {"topic": topic, "id": message, "reason": reason})
 
     def hold_back(self, topic: str, messages: Sequence[int]) -> None:
         """Move messages whose key waits to the failed messages.

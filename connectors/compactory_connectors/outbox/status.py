@@ -55,12 +55,18 @@ def topic_statuses(connection: psycopg.Connection[Any]) -> list[TopicStatus]:
     return cursor.execute(query("outbox/status"), {"topics": topics}).fetchall()
 
 
+def _gauge(name: str, text: str, field_name: str = "") -> Figure:
+    """Return the metric of a field of the topics' rows."""
+    return Figure(name, text, by_label(field_name or name, "topic"), ("topic",))
+
+
+def _counter(name: str, text: str) -> Figure:
+    """Return the metric of counts by topic, with 0 for the other topics."""
+    return Figure(name, text, _of_topics, ("topic",))
+
+
 def _of_topics(counts: Mapping[str, int], board: Board) -> Mapping[str, int]:
-    """Return counts with 0 for the other topics."""
     return {**dict.fromkeys((topic["topic"] for topic in board.topics), 0), **counts}
-
-
-_TOPIC = ("topic",)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -70,39 +76,12 @@ class Board(figures.Board):
     kind = "outbox"
     topics: Annotated[
         Sequence[Mapping[str, Any]],
-        Figure(
-            "pending",
-            "Messages that wait to be sent, counted up to 100,000 of all topics",
-            by_label("pending", "topic"),
-            _TOPIC,
-        ),
-        Figure(
-            "scheduled",
-            "Messages that are not due yet, counted up to 100,000 of all topics",
-            by_label("scheduled", "topic"),
-            _TOPIC,
-        ),
-        Figure(
-            "oldest_age_seconds",
-            "Age of the oldest waiting message; 0 if none waits",
-            by_label("oldest", "topic"),
-            _TOPIC,
-        ),
-        Figure(
-            "failed", "Messages that Kafka refused and that wait for an operator", by_label("failed", "topic"), _TOPIC
-        ),
-        Figure(
-            "waiting",
-            "Messages that wait for an earlier one of their key that was refused",
-            by_label("waiting", "topic"),
-            _TOPIC,
-        ),
-        Figure(
-            "error",
-            "1 if the topic had an error, and its messages wait for a minute or until Kafka has it",
-            by_label("error", "topic"),
-            _TOPIC,
-        ),
+        _gauge("pending", "Messages that wait to be sent, counted up to 100,000 of all topics"),
+        _gauge("scheduled", "Messages that are not due yet, counted up to 100,000 of all topics"),
+        _gauge("oldest_age_seconds", "Age of the oldest waiting message; 0 if none waits", "oldest"),
+        _gauge("failed", "Messages that Kafka refused and that wait for an operator"),
+        _gauge("waiting", "Messages that wait for an earlier one of their key that was refused"),
+        _gauge("error", "1 if the topic had an error, and its messages wait for a minute or until Kafka has it"),
         Figure(
             "held",
             "1, with the relay's thread that sends the topic as a label",
@@ -110,16 +89,14 @@ class Board(figures.Board):
             ("topic", "holder"),
         ),
     ] = ()
-    sent: Annotated[Counter[str], Figure("sent_total", "Messages that this relay has sent", _of_topics, _TOPIC)] = (
-        field(default_factory=Counter)
+    sent: Annotated[Counter[str], _counter("sent_total", "Messages that this relay has sent")] = field(
+        default_factory=Counter
     )
     failed: Annotated[
-        Counter[str],
-        Figure("failed_total", "Messages that this relay has set aside because Kafka refused them", _of_topics, _TOPIC),
+        Counter[str], _counter("failed_total", "Messages that this relay has set aside because Kafka refused them")
     ] = field(default_factory=Counter)
     retries: Annotated[
-        Counter[str],
-        Figure("retries_total", "Errors of topics, after each of which their messages waited", _of_topics, _TOPIC),
+        Counter[str], _counter("retries_total", "Errors of topics, after each of which their messages waited")
     ] = field(default_factory=Counter)
     worked_at: float | None = None
     _topics_by_holder: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -19,8 +19,12 @@ __all__ = ["Board", "SinkWorker"]
 _PARTITION: Final = ("topic", "partition")
 
 
+def _counter(name: str, text: str) -> Figure:
+    """Return the metric of counts by partition, with 0 for the other partitions."""
+    return Figure(name, text, _of_partitions, _PARTITION)
+
+
 def _of_partitions(counts: Mapping[Partition, float], board: Board) -> Mapping[Partition, float]:
-    """Return counts with 0 for the other partitions."""
     return {**dict.fromkeys(board.positions, 0), **counts}
 
 
@@ -39,31 +43,18 @@ class Board(figures.Board):
     set_aside: Annotated[
         Mapping[Partition, int], Figure("set_aside", "Records that are set aside", labels=_PARTITION)
     ] = field(default_factory=dict)
-    rows: Annotated[_Counts, Figure("rows_total", "Records applied", _of_partitions, _PARTITION)] = field(
+    rows: Annotated[_Counts, _counter("rows_total", "Records applied")] = field(default_factory=Counter)
+    batches: Annotated[_Counts, _counter("batches_total", "Transactions committed")] = field(default_factory=Counter)
+    batch_seconds: Annotated[_Counts, _counter("batch_seconds_total", "Seconds spent in transactions")] = field(
         default_factory=Counter
     )
-    batches: Annotated[_Counts, Figure("batches_total", "Transactions committed", _of_partitions, _PARTITION)] = field(
-        default_factory=Counter
+    seeks: Annotated[_Counts, _counter("seeks_total", "Times that the database's offset was not the expected one")] = (
+        field(default_factory=Counter)
     )
-    batch_seconds: Annotated[
-        _Counts, Figure("batch_seconds_total", "Seconds spent in transactions", _of_partitions, _PARTITION)
-    ] = field(default_factory=Counter)
-    seeks: Annotated[
-        _Counts,
-        Figure("seeks_total", "Times that the database's offset was not the expected one", _of_partitions, _PARTITION),
-    ] = field(default_factory=Counter)
     rollbacks: Annotated[
-        _Counts,
-        Figure(
-            "rollbacks_total",
-            "Transactions rolled back for an error that will be tried again",
-            _of_partitions,
-            _PARTITION,
-        ),
+        _Counts, _counter("rollbacks_total", "Transactions rolled back for an error that will be tried again")
     ] = field(default_factory=Counter)
-    failed: Annotated[_Counts, Figure("failed_total", "Records set aside", _of_partitions, _PARTITION)] = field(
-        default_factory=Counter
-    )
+    failed: Annotated[_Counts, _counter("failed_total", "Records set aside")] = field(default_factory=Counter)
     rebalances: int = 0
     polled_at: float = field(default_factory=time.monotonic)
     _consuming_since: float | None = None

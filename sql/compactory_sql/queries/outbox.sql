@@ -211,7 +211,7 @@ SELECT FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND (locked_by =
 -- Move a message that Kafka refuses to the failed messages.
 WITH gone AS (DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = %(id)s RETURNING *)
 INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
-SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s, %(holds)s AND key IS NOT NULL FROM gone;
+SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s, key IS NOT NULL FROM gone;
 
 -- name: outbox/hold_back
 -- Move messages whose key waits for a failed message to the failed messages.
@@ -253,7 +253,7 @@ SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)
 
 -- name: outbox/failed
 -- Messages that Kafka refused, or that wait for such a message.
-SELECT id, topic, key, octet_length(payload) AS bytes, created_at, failed_at, reason, holds_key
+SELECT id, topic, key, octet_length(payload) AS bytes, created_at, failed_at, reason
   FROM compactory.kafka_failed_messages
  WHERE (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
  ORDER BY topic, id LIMIT %(limit)s;
