@@ -88,7 +88,7 @@ def _outbox() -> OutboxWorker:
         topic="orders", locked_by="host-1-1-0", locked_seconds=0, error=False, retries=0, last_error=None,
         max_bytes=None, pending=0, more=False, oldest=0, failed=0, waiting=0, scheduled=0,
     )  # fmt: skip
-    board.note(topics=[topic.fields()])
+    board.note(topics=[asdict(topic)])
     relay: Any = SimpleNamespace(board=board, alive=True)
     return OutboxWorker(relay)
 

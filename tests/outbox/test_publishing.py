@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
 from datetime import UTC, datetime
@@ -12,9 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from pydantic import BaseModel
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
@@ -193,11 +189,9 @@ class Order(BaseModel):
 
 
 def test_encoders_refuse_in_the_callers_transaction(migrated: str, conn: psycopg.Connection) -> None:
-    schema = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
-    own = Outbox(encoders={"model": Order, "schema": schema, "function": lambda value: value.encode()})
+    own = Outbox(encoders={"model": Order, "function": lambda value: value.encode()})
     for topic, good, bad in (
         ("model", {"id": 1}, {"id": "secret"}),
-        ("schema", {"id": 1}, {"id": "secret"}),
         ("function", "a", 1),
     ):
         own.publish(conn, topic, good)
@@ -206,23 +200,9 @@ def test_encoders_refuse_in_the_callers_transaction(migrated: str, conn: psycopg
         assert "secret" not in str(caught.value)
     own.publish(conn, "model", None, key="k")
     conn.commit()
-    assert [row[3] for row in rows(migrated)] == [b'{"id":1}', b'{"id":1}', b"a", None]
+    assert [row[3] for row in rows(migrated)] == [b'{"id":1}', b"a", None]
     with pytest.raises(ConfigError, match="encoder of topic 't': give a pydantic model"):
         Outbox(encoders={"t": 1})
-
-
-def test_a_serializer_of_a_schema_registry_encodes(migrated: str, conn: psycopg.Connection) -> None:
-    schema = json.dumps({"title": "order", "type": "object", "properties": {"id": {"type": "integer"}}})
-    registry = SchemaRegistryClient.new_client({"url": "mock://outbox"})
-    own = Outbox(encoders={"orders": JSONSerializer(schema, registry)})
-    own.publish(conn, "orders", {"id": 1}, key="k")
-    with pytest.raises(WriteRefused, match="payload for topic 'orders' does not fit") as caught:
-        own.publish(conn, "orders", {"id": "secret"}, key="k")
-    assert "secret" not in str(caught.value)
-    conn.commit()
-    (row,) = rows(migrated)
-    place = SerializationContext("orders", MessageField.VALUE)
-    assert JSONDeserializer(schema, schema_registry_client=registry)(row[3], place) == {"id": 1}
 
 
 def test_bad_settings_are_refused() -> None:

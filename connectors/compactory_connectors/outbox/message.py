@@ -66,8 +66,7 @@ def _problems(message: Any) -> Iterator[str]:
     if message.payload is None and message.key is None:
         yield "neither payload nor key; a tombstone needs the key that it removes"
     for name, value in (("payload", message.payload), ("key", message.key)):
-        if value is not None and not isinstance(value, bytes):
-            yield from _text_problems(name, value)
+        yield from _value_problems(name, value)
     partition_key: Any = message.partition_key
     if partition_key is not None and not isinstance(partition_key, str):
         yield f"partition_key must be text, not {type(partition_key).__name__}"
@@ -80,12 +79,10 @@ def _problems(message: Any) -> Iterator[str]:
         yield "deliver_at must be a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
 
 
-def _text_problems(name: str, value: Any) -> Iterator[str]:
-    if not isinstance(value, str):
-        yield (
-            f"{name} must be bytes or text, not {type(value).__name__}: encode it, or give the outbox an encoder for"
-            " the topic"
-        )
+def _value_problems(name: str, value: Any) -> Iterator[str]:
+    if value is not None and not isinstance(value, bytes | str):
+        kind = type(value).__name__
+        yield f"{name} must be bytes or text, not {kind}: encode it, or give the outbox an encoder for the topic"
     elif not _is_utf8(value):
         yield f"{name} has characters that UTF-8 can not hold (surrogates)"
 

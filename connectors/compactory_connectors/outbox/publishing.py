@@ -48,8 +48,8 @@ class Outbox:
     need not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does
     not wait, and logs errors. Both need ``kafka`` and are not part of the transaction.
 
-    ``encoders`` maps a topic to the encoder of its payloads: a pydantic model, a JSON Schema, a serializer of a
-    Schema Registry, or a function that returns bytes. Raises ConfigError.
+    ``encoders`` maps a topic to the encoder of its payloads: a pydantic model, or a function that returns bytes. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Outbox:
         encode = self._encoders.get(getattr(message, "topic", ""))  # callers need not have a type checker
         if encode is None or message.payload is None:
             return message
-        return replace(message, payload=encode(message.topic, message.payload))
+        return replace(message, payload=encode(message.payload))
 
 
 class _Direct:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any, Self
@@ -213,7 +214,7 @@ class OutboxRelay:
             if renewal.is_over():
                 connection.execute(query("outbox/renew"), {"holders": self.board.holders})
             if sample.is_over():
-                self.board.note(topics=[topic.fields() for topic in topic_statuses(connection)])
+                self.board.note(topics=[asdict(topic) for topic in topic_statuses(connection)])
             if time.monotonic() >= due_at:
                 due_at = time.monotonic() + _publish_due(connection)
             has_work = self._assign_topics(connection, whole=whole_read.is_over())

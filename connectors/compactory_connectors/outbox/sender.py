@@ -63,11 +63,11 @@ class Sender:
         connection, identity = open_outbox(shared.conninfo, holder)
         with closing(connection), closing(self._producer(holder)) as publisher:
             publisher.open()
-            self._table, self._marks = OutboxTable(connection, holder), SentMarks(shared.kafka, identity)
-            self._marks.ensure()
+            table, marks = OutboxTable(connection, holder), SentMarks(shared.kafka, identity)
+            marks.ensure()
             try:
                 with shared.board.holding(holder):
-                    yield SenderSession(shared, self._memory, holder, self._table, publisher, self._marks)
+                    yield SenderSession(shared, self._memory, holder, table, publisher, marks)
             finally:
                 if publisher.was_ended_outside:
                     self._doubtful_holders.add(holder)
@@ -112,25 +112,25 @@ class Sender:
 
     def _serve(self, session: SenderSession, group: Sequence[PendingTopic]) -> None:
         """Lock and send topics, all of one lapsed holder or of none, except topics that Kafka still lacks."""
-        facts, store_limits = self._shared.facts, self._table.store_size_limits
+        facts, store_limits = self._shared.facts, session.table.store_size_limits
         group = [topic for topic in group if not topic.missing or facts.exists(topic.name, store_limits)]
         if not group:
             return
         lapsed = group[0].lapsed
-        last_sent = self._fence(lapsed) if lapsed is not None else {}
+        last_sent = self._fence(session, lapsed) if lapsed is not None else {}
         locked = session.claim(group, last_sent)
         self._backoff.reset()
         session.drain(locked)
 
-    def _fence(self, holder: str) -> dict[str, SentIds]:
+    def _fence(self, session: SenderSession, holder: str) -> dict[str, SentIds]:
         """Fence a holder that did not renew its lock; return the ids of its last transaction by topic.
 
         Its Postgres session is ended too: a frozen holder may have locks on rows.
         """
         with closing(self._producer(holder)) as publisher:
             publisher.open()
-        self._table.end_session(holder)
-        return {} if holder in self._doubtful_holders else self._marks.last(holder)
+        session.table.end_session(holder)
+        return {} if holder in self._doubtful_holders else session.marks.last(holder)
 
     def _producer(self, holder: str) -> Publisher:
         # a commit does not wait for the linger time; until then only full batches are sent, few for each topic

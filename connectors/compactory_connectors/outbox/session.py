@@ -98,24 +98,16 @@ class SenderMemory:
     limits: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class SenderSession:
     """Sends the batches of locked topics. Owned by the sender's thread."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        memory: SenderMemory,
-        holder: str,
-        table: OutboxTable,
-        publisher: Publisher,
-        marks: SentMarks,
-    ) -> None:
-        self._shared = shared
-        self._memory = memory
-        self._holder = holder
-        self._table = table
-        self._publisher = publisher
-        self._marks = marks
+    shared: Shared
+    memory: SenderMemory
+    holder: str
+    table: OutboxTable
+    publisher: Publisher
+    marks: SentMarks
 
     def claim(self, pending: Sequence[PendingTopic], last_sent: Mapping[str, SentIds]) -> list[LockedTopic]:
         """Lock topics, all of one lapsed holder or of none; return the locked ones.
@@ -123,20 +115,20 @@ class SenderSession:
         ``last_sent`` has the ids of the holder's last transaction by topic.
         """
         by_name = {topic.name: topic for topic in pending}
-        locked = [LockedTopic(by_name[claim.topic], claim) for claim in self._table.claim(pending, last_sent)]
-        not_claimed = {name: topic for name, topic in self._memory.to_recover.items() if name not in by_name}
-        claimed = {topic.name: PendingTopic(topic.name, self._holder, own=True) for topic in locked}
-        self._memory.to_recover = not_claimed | claimed
-        self._shared.board.sends(self._holder, self._memory.to_recover)
+        locked = [LockedTopic(by_name[claim.topic], claim) for claim in self.table.claim(pending, last_sent)]
+        not_claimed = {name: topic for name, topic in self.memory.to_recover.items() if name not in by_name}
+        claimed = {topic.name: PendingTopic(topic.name, self.holder, own=True) for topic in locked}
+        self.memory.to_recover = not_claimed | claimed
+        self.shared.board.sends(self.holder, self.memory.to_recover)
         if locked and pending[0].lapsed is not None:
             log.info("topics taken over", topics=[topic.name for topic in locked], holder=pending[0].lapsed)
         return locked
 
     def give_back(self, topic: str, sent: int = 0) -> None:
         """Return a topic to the keeper, which may give it to any sender."""
-        if topic in self._memory.reserved:
-            self._memory.reserved.discard(topic)
-            self._shared.finished(topic, sent)
+        if topic in self.memory.reserved:
+            self.memory.reserved.discard(topic)
+            self.shared.finished(topic, sent)
 
     def drain(self, locked: list[LockedTopic], *, may_keep: bool = True) -> None:
         """Send batches until the topics have no more messages, and release the locks.
@@ -145,11 +137,11 @@ class SenderSession:
         """
         begun_at = time.monotonic()
         while locked := self._ready(locked):
-            has_time = time.monotonic() - begun_at <= _SHARE or (may_keep and self._shared.work.empty())
-            kept = self._kept(locked) if may_keep else None
-            if kept is not None and not kept.batch.rows and not self._wait_for_news(kept):
-                kept = None
-            continuing = [topic for topic in locked if (has_time if topic.batch.full else topic is kept)]
+            has_time = time.monotonic() - begun_at <= _SHARE or (may_keep and self.shared.work.empty())
+            kept_topic = self._kept(locked) if may_keep else None
+            if kept_topic is not None and not kept_topic.batch.rows and not self._wait_for_news(kept_topic):
+                kept_topic = None
+            continuing = [topic for topic in locked if (has_time if topic.batch.full else topic is kept_topic)]
             next_claims = {topic.name: _next_claim(topic) for topic in locked}
             try:
                 self._send(locked, [topic for topic in continuing if self._can_read_ahead(topic)], next_claims)
@@ -160,34 +152,34 @@ class SenderSession:
                 if not isinstance(error, EndInDoubt):
                     self._shrink(locked)  # Kafka may be too slow for such a batch
                 raise
-            if self._shared.stop.is_set():
+            if self.shared.stop.is_set():
                 continuing = []
             self._release([topic for topic in locked if topic not in continuing])
             locked = continuing
 
     def _ready(self, locked: Sequence[LockedTopic]) -> list[LockedTopic]:
         """Release paused topics and read the missing batches; return the topics that Kafka has."""
-        paused = self._shared.paused
+        paused = self.shared.paused
         self._release([topic for topic in locked if topic.name in paused])
         locked = [topic for topic in locked if topic.name not in paused]
         for topic in locked:
             topic.pending.has_news.clear()
-            limit = min(self._shared.batch // len(locked) or 1, _TOPIC_BATCH)
-            topic.limit = min(self._memory.limits.get(topic.name, limit), limit)
+            limit = min(self.shared.batch // len(locked) or 1, _TOPIC_BATCH)
+            topic.limit = min(self.memory.limits.get(topic.name, limit), limit)
         while unread := [topic for topic in locked if topic.batch is UNREAD or topic.was_read_early]:
-            for topic, batch in zip(unread, self._table.read(unread, _BATCH_BYTES // len(locked)), strict=True):
+            for topic, batch in zip(unread, self.table.read(unread, _BATCH_BYTES // len(locked)), strict=True):
                 topic.batch, topic.sent_ids = batch, ()
                 if batch.moved is not None:
                     topic.claim, topic.batch = batch.moved, UNREAD
                 elif batch.waiting:
-                    self._table.hold_back(topic.name, batch.waiting)
+                    self.table.hold_back(topic.name, batch.waiting)
                     topic.batch = UNREAD
         return [topic for topic in locked if not topic.batch.rows or self._exists(topic)]
 
     def _exists(self, topic: LockedTopic) -> bool:
         """Return True if Kafka has the topic, else fail the topic."""
         try:
-            topic.partitions = self._shared.facts.partitions(topic.name, self._table.store_size_limits)
+            topic.partitions = self.shared.facts.partitions(topic.name, self.table.store_size_limits)
         except TopicFailed as error:
             remedy = f"or drop its messages: compactory outbox drop --topic {topic.name}"
             self._fail(topic, f"{error}, {remedy}", missing=True)
@@ -199,13 +191,13 @@ class SenderSession:
 
     def _kept(self, locked: Sequence[LockedTopic]) -> LockedTopic | None:
         """Return the single topic whose lock is kept for more messages, unless another topic waits."""
-        shared, topic = self._shared, locked[0]
+        shared, topic = self.shared, locked[0]
         is_ending = shared.ending.is_set() or shared.stop.is_set()
         return None if len(locked) > 1 or topic.pending.own or is_ending or not shared.work.empty() else topic
 
     def _wait_for_news(self, topic: LockedTopic) -> bool:
         """Wait a while for messages of the topic; return True if there are any and no other topic waits."""
-        shared = self._shared
+        shared = self.shared
         return topic.pending.has_news.wait(_KEEP) and not shared.stop.is_set() and shared.work.empty()
 
     def _can_read_ahead(self, topic: LockedTopic) -> bool:
@@ -214,7 +206,7 @@ class SenderSession:
         Not after the first read with running transactions: their first ids are unknown, and may be below this batch.
         """
         batch = topic.batch
-        return batch.full and topic.name not in self._memory.limits and (topic.largest > 0 or not batch.running)
+        return batch.full and topic.name not in self.memory.limits and (topic.largest > 0 or not batch.running)
 
     def _send(
         self, locked: Sequence[LockedTopic], read_ahead: Sequence[LockedTopic], next_claims: Mapping[str, Claim]
@@ -231,24 +223,24 @@ class SenderSession:
         @collector_paused()  # rows come by the thousand, and have no cycles
         def produce(producer: Any) -> None:
             for name, ids in sent.items():
-                self._marks.mark(producer, self._holder, name, ids)
+                self.marks.mark(producer, self.holder, name, ids)
             for topic in sending:  # the client then registers all partitions by one request
                 _produce(producer, topic.name, topic.batch.rows[:1], self._partition_of(topic))
             for topic in sending:
                 for start in range(1, len(topic.batch.rows), _SLICE):
                     rows = topic.batch.rows[start : start + _SLICE]
                     _produce(producer, topic.name, rows, self._partition_of(topic))
-                    self._table.receive()
+                    self.table.receive()
             next_batches.update(finish())
 
         begun_at = time.monotonic()
         if sending:
-            ahead = [replace(topic, claim=next_claims[topic.name]) for topic in read_ahead]
-            with self._table.sending(sending, ahead, _BATCH_BYTES // len(sending)) as finish:
-                self._publisher.transact(produce)
+            next_reads = [replace(topic, claim=next_claims[topic.name]) for topic in read_ahead]
+            with self.table.sending(sending, next_reads, _BATCH_BYTES // len(sending)) as finish:
+                self.publisher.transact(produce)
         was_quick = time.monotonic() - begun_at < _QUICK
         for topic in sending:
-            self._shared.board.count("sent", topic.name, len(topic.batch.rows))
+            self.shared.board.count("sent", topic.name, len(topic.batch.rows))
             if was_quick:
                 self._grow(topic.name)
             topic.sent_ids = sent[topic.name].ids
@@ -261,9 +253,9 @@ class SenderSession:
 
         Return the topics to go on with. Raises the error if it needs another session.
         """
-        self._memory.one_by_one = not self._publisher.usable
+        self.memory.one_by_one = not self.publisher.usable
         continuing = self._narrow_topic(locked[0], error) if len(locked) == 1 else []
-        if self._memory.one_by_one:
+        if self.memory.one_by_one:
             raise error
         if len(locked) > 1:
             for topic in sorted(locked, key=lambda topic: len(topic.batch.rows)):
@@ -284,7 +276,7 @@ class SenderSession:
 
     def _reason(self, topic: str, row: Row, error: TopicRefused) -> str:
         """Return why Kafka refuses a message, with its size and the topic's limit if it is too large."""
-        limit = self._shared.facts.size_limit(topic)
+        limit = self.shared.facts.size_limit(topic)
         if error.code not in _TOO_LARGE or limit is None:
             return str(error)
         size = sum(len(part) for part in row[1:3] if part is not None)
@@ -297,45 +289,45 @@ class SenderSession:
         """Make the next batches of these topics smaller."""
         for topic in locked:
             if topic.batch.rows:
-                self._memory.limits[topic.name] = max(1, len(topic.batch.rows) // 8)
+                self.memory.limits[topic.name] = max(1, len(topic.batch.rows) // 8)
 
     def _grow(self, name: str) -> None:
         """Make the next batch of a topic larger, up to the usual size."""
-        limits = self._memory.limits
+        limits = self.memory.limits
         if name in limits:
             limits[name] *= 4
-            if limits[name] >= self._shared.batch:
+            if limits[name] >= self.shared.batch:
                 del limits[name]
 
     def _set_aside(self, topic: str, message: int, reason: str) -> None:
-        self._table.set_aside(topic, message, reason)
-        self._shared.board.count("failed", topic)
+        self.table.set_aside(topic, message, reason)
+        self.shared.board.count("failed", topic)
         log.error("message set aside", topic=topic, id=message, error=reason)
 
     def _fail(self, topic: LockedTopic, reason: str, *, missing: bool = False) -> None:
-        self._shared.board.count("retries", topic.name)
+        self.shared.board.count("retries", topic.name)
         pause = "until Kafka has it" if missing else f"{PAUSE:g} s"
         log.warning("topic paused", topic=topic.name, pause=pause, error=reason)
-        self._table.fail(topic.name, reason, topic.sent_ids, missing=missing)
+        self.table.fail(topic.name, reason, topic.sent_ids, missing=missing)
         self._forget(topic)
 
     def _release(self, locked: Sequence[LockedTopic]) -> None:
         if locked:
-            self._table.release(locked)
+            self.table.release(locked)
         for topic in locked:
             self._forget(topic)
 
     def _forget(self, topic: LockedTopic) -> None:
         """Note that the lock of a topic was released."""
-        self._memory.to_recover.pop(topic.name, None)
-        self._shared.board.sends(self._holder, self._memory.to_recover)
+        self.memory.to_recover.pop(topic.name, None)
+        self.shared.board.sends(self.holder, self.memory.to_recover)
         self.give_back(topic.name, topic.largest)
 
     def _partition_of(self, topic: LockedTopic) -> Callable[[str], int]:
         """Return the function from a partition key to a partition, as the producer chooses it for a key."""
 
         def partition(partition_key: str) -> int:
-            number = partition_by(partition_key.encode(), topic.partitions, self._publisher.partitioner)
+            number = partition_by(partition_key.encode(), topic.partitions, self.publisher.partitioner)
             return -1 if number is None else number
 
         return partition

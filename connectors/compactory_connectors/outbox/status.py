@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -41,10 +41,6 @@ class TopicStatus:
     failed: int
     waiting: int
     scheduled: int
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
 
 
 def topic_statuses(connection: psycopg.Connection[Any]) -> list[TopicStatus]:

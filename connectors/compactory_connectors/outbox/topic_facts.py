@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
@@ -22,6 +23,14 @@ class TopicFailed(Exception):
     """The topic can't be sent now. No record of it is in an open transaction."""
 
 
+class _Facts(NamedTuple):
+    """``asked_at`` is of the monotonic clock. ``partitions`` None: Kafka did not have the topic."""
+
+    asked_at: float = -math.inf
+    partitions: int | None = None
+    size_limit: int | None = None
+
+
 class TopicFacts:
     """Facts about topics, kept for a minute; the absence of a topic for a second. Thread-safe.
 
@@ -31,11 +40,8 @@ class TopicFacts:
     def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]] = tuple) -> None:
         self._kafka = kafka
         self._waiting = waiting
-        self._lock = threading.Lock()  # guards the next four; a thread that waited finds the answers of another
-        self._asked_at: dict[str, float] = {}
-        self._absent_at: dict[str, float] = {}  # topics that the broker did not have
-        self._partitions: dict[str, int] = {}
-        self._size_limits: dict[str, int] = {}  # bytes
+        self._lock = threading.Lock()  # guards the facts; a thread that waited finds the answers of another
+        self._facts: dict[str, _Facts] = {}
 
     def partitions(self, topic: str, store_limits: StoreLimits | None = None) -> int:
         """Return the number of partitions of a topic. Raises TopicFailed if it is missing, ConfigError, Unreachable.
@@ -43,16 +49,16 @@ class TopicFacts:
         ``store_limits`` is called with the size limit in bytes of a message, for each topic that was asked about.
         """
         with self._lock:
-            if time.monotonic() - self._asked_at.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
-                self._ask_with_others(topic, store_limits)
-            if topic not in self._partitions:
-                raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
-            return self._partitions[topic]
+            facts = self._facts.get(topic, _Facts())
+            if facts.partitions is None or time.monotonic() - facts.asked_at >= _FACTS_AGE:
+                facts = self._ask_with_others(topic, store_limits)
+        if facts.partitions is None:
+            raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+        return facts.partitions
 
     def size_limit(self, topic: str) -> int | None:
         """Return max.message.bytes of a topic, or None if it is unknown."""
-        with self._lock:
-            return self._size_limits.get(topic)
+        return self._facts.get(topic, _Facts()).size_limit
 
     def exists(self, topic: str, store_limits: StoreLimits | None = None) -> bool:
         """Return True if Kafka has the topic, or refuses to say. ``store_limits`` as in :meth:`partitions`.
@@ -60,33 +66,31 @@ class TopicFacts:
         Asks Kafka at each call, except within a second after Kafka lacked the topic. Raises Unreachable.
         """
         with self._lock:
-            if time.monotonic() - self._absent_at.get(topic, -_ABSENCE_AGE) < _ABSENCE_AGE:
+            facts = self._facts.get(topic, _Facts())
+            if facts.partitions is None and time.monotonic() - facts.asked_at < _ABSENCE_AGE:
                 return False
             try:
-                self._ask_with_others(topic, store_limits)
+                return self._ask_with_others(topic, store_limits).partitions is not None
             except ConfigError:
                 return True
-            return topic in self._partitions
 
-    def _ask_with_others(self, topic: str, store_limits: StoreLimits | None) -> None:
+    def _ask_with_others(self, topic: str, store_limits: StoreLimits | None) -> _Facts:
         try:
             self._ask({topic, *self._waiting()}, store_limits)
         except ConfigError:  # about any of them
             self._ask({topic}, store_limits)
+        return self._facts[topic]
 
     def _ask(self, topics: set[str], store_limits: StoreLimits | None) -> None:
         present = self._kafka.topics(topics)
-        missing = topics - present.keys()
-        for topic in missing:
-            self._partitions.pop(topic, None)
-            self._asked_at.pop(topic, None)
-        self._absent_at |= dict.fromkeys(missing, time.monotonic())
+        limits: Mapping[str, int] = {}
         if present and store_limits is not None:
             limits = self._sizes(present)
             store_limits(limits)
-            self._size_limits |= limits
-        self._partitions |= {name: len(topic.partitions) for name, topic in present.items()}
-        self._asked_at |= dict.fromkeys(present, time.monotonic())
+        clock = time.monotonic()
+        for name in topics:
+            count = len(present[name].partitions) if name in present else None
+            self._facts[name] = _Facts(clock, count, limits.get(name, self._facts.get(name, _Facts()).size_limit))
 
     def _sizes(self, topics: Iterable[str]) -> dict[str, int]:
         try:

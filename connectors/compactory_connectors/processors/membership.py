@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
@@ -36,7 +35,6 @@ class _StoredStates:
         self.is_paused = False
         self.waiting: dict[str, StoredEvent] = {}
         self.failed: dict[str, Partition] = {}
-        self.changed: SimpleQueue[str] = SimpleQueue()
 
     def apply(self, change: Change[Any]) -> None:
         """Apply a change of the topic."""
@@ -51,7 +49,6 @@ class _StoredStates:
             self.failed[change.key] = stored.place
         elif stored is not None:
             self.waiting[change.key] = stored.without_value()
-            self.changed.put(change.key)
 
 
 class StoredEvents:
@@ -115,15 +112,6 @@ class StoredEvents:
     def waiting(self) -> list[StoredEvent]:
         """Return the waiting events without their values."""
         return list(self._states.waiting.values())
-
-    def changed(self) -> list[StoredEvent]:
-        """Return the waiting events that have changed since the last call, without their values."""
-        states, changed = self._states, []
-        with suppress(Empty):
-            while True:
-                stored = states.waiting.get(states.changed.get_nowait())
-                changed += [stored] if stored is not None else []
-        return changed
 
     def failed(self) -> list[Partition]:
         """Return the partition of each failed event."""

@@ -110,8 +110,8 @@ def _write(
 ) -> None:
     """Write records and the line of the act in one transaction, and delete old lines."""
     clock, topic = datetime.now(UTC), group_of(name)
-    who = f"{person(by)} ({person(None)}@{socket.gethostname()})"
-    line = LogLine(at=clock, who=who, part="processors", action=action, object=target, count=len(changes))
+    actor = f"{person(by)} ({person(None)}@{socket.gethostname()})"
+    line = LogLine(at=clock, who=actor, part="processors", action=action, object=target, count=len(changes))
     expired = [key for key, old in _lines(records).items() if old.at < clock - _KEPT]
     lines = [(f"{LOG_PREFIX}{uuid4().hex}", orjson.dumps(asdict(line))), *((key, None) for key in expired)]
 

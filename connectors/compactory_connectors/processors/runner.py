@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -12,6 +11,7 @@ from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.backoff import Interval
 from compactory_connectors.kafka.group_worker import GroupThread
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.loop_thread import LoopThread
@@ -74,18 +74,13 @@ class ProcessRunner(GroupThread[ProcessorGroup]):
             stored_events.start()
             publisher.open()
             group.attach(partial(group.locate, stored_events))
-            chosen = self.processor
-            work = Work(
-                chosen, chosen.decoder(), group, stored_events, publisher, self._threads, self._loop, self.board
-            )
-            beat_at = check_at = time.monotonic() + _BEAT_EVERY
+            work = Work(self.processor, group, stored_events, publisher, self._threads, self._loop, self.board)
+            beat, check = Interval(_BEAT_EVERY), Interval(_CHECK_EVERY)
             while not self._stop.is_set():
                 if work.run_round():
                     worked()
-                if time.monotonic() >= beat_at:
+                if beat.is_over():
                     work.beat()
-                    beat_at = time.monotonic() + _BEAT_EVERY
-                if time.monotonic() >= check_at:
+                if check.is_over():
                     group.check_topic()
-                    check_at = time.monotonic() + _CHECK_EVERY
             work.finish()

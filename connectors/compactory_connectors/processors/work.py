@@ -50,13 +50,13 @@ class Work:
     """
 
     processor: Processor
-    decode: Callable[[bytes], Any]
     group: ProcessorGroup
     stored_events: StoredEvents
     publisher: Publisher
     threads: ThreadPoolExecutor
     loop: LoopThread
     board: Board
+    _decode: Callable[[bytes], Any] = field(init=False)
     _positions: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
     _backlog: Backlog = field(default_factory=Backlog)  # events of the assigned partitions
     _unstored: dict[str, Task] = field(default_factory=dict)  # events that the topic of stored events does not have
@@ -66,6 +66,9 @@ class Work:
     _taken_at: float = 0.0  # by the monotonic clock; when the oldest events without a committed offset were taken
     _committed_at: float = 0.0  # by the monotonic clock
     _is_reading_paused: bool = False
+
+    def __post_init__(self) -> None:
+        self._decode = self.processor.decoder()
 
     def run_round(self) -> bool:
         """Take events, call the function, commit ended events. Return True if there was a commit."""
@@ -90,7 +93,7 @@ class Work:
     def beat(self) -> None:
         """Take the events that operators retry; refresh the figures."""
         if self.stored_events.is_current():
-            self._add_stored(self.stored_events.changed())
+            self._add_stored(self.stored_events.waiting())
             self.board.set_aside = sum(place in self._positions for place in self.stored_events.failed())
         self.board.lag = self.group.lag()
         self.board.waiting = len(self._backlog.tasks)
@@ -123,7 +126,7 @@ class Work:
         """Add the stored events of assigned partitions."""
         for stored in events:
             position = self._positions.get(stored.place)
-            if position is not None:
+            if position is not None and stored.id not in self._backlog.tasks:
                 self._backlog.add(Task(stored, position, is_stored=True, size=stored.size))
 
     def _add(self, message: Message, position: Position) -> None:
@@ -146,7 +149,7 @@ class Work:
         """Call the function, in a thread of the pool."""
         is_decoded = False
         try:
-            event = _event(task.stored, self.decode)
+            event = _event(task.stored, self._decode)
             is_decoded = True
             task.remaining, task.outputs = None, self.processor.outputs(event, self.loop.wait_for)
         except BaseException as error:  # noqa: BLE001 (of the user's code: sys.exit, a coroutine that was cancelled)

@@ -39,8 +39,7 @@ _Prepared: TypeAlias = tuple[Fetched, "Future[Records | None]"]
 _POLL = 0.1  # seconds that a poll waits for a record
 _BEAT_EVERY = 1.0  # seconds; commits to Kafka, samples for metrics, retries that operators want
 _COUNT_EVERY = 10.0  # seconds; the number of failed records, which operators change
-_MAX_RETRIES = 100  # records in a transaction
-_RETRY_SECONDS = 1.0  # after a shorter transaction the next one retries twice as many records, else half as many
+_RETRIES = 10  # records in a transaction; new records are applied in between
 _CHECK_EVERY = 5.0  # seconds; topics that were deleted and created again
 
 
@@ -59,7 +58,6 @@ class Session:
     is_paused: bool = False
     retrying: set[Partition] = field(default_factory=set)
     """Partitions with records to retry, some of them in each round."""
-    retries: int = 1
     counting: Interval = field(default_factory=lambda: Interval(_COUNT_EVERY, at_once=True))
 
     def run(self) -> None:
@@ -183,14 +181,10 @@ class Session:
     def _retry(self) -> None:
         """Retry some records of one partition; new records are applied in between."""
         self.retrying &= self.group.positions.keys()
-        if not self.retrying:
-            return
-        part, begun_at = next(iter(self.retrying)), time.monotonic()
-        if self.applying.apply_again(part, self.retries) < self.retries:
-            self.retrying.discard(part)
+        limit, partition = min(_RETRIES, self.batch), next(iter(self.retrying), None)
+        if partition is not None and self.applying.apply_again(partition, limit) < limit:
+            self.retrying.discard(partition)
             self.counting = Interval(_COUNT_EVERY, at_once=True)
-        is_quick = time.monotonic() - begun_at < _RETRY_SECONDS
-        self.retries = min(self.retries * 2, _MAX_RETRIES) if is_quick else max(self.retries // 2, 1)
 
     def _skip(self, batch: Batch) -> None:
         try:
