@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import threading
 import time
 from contextlib import closing
 from typing import Any
@@ -93,6 +94,36 @@ def test_a_paused_group_keeps_its_order_and_a_paused_type_holds_its_group(bench:
     resume(bench.sql, "b")
     bench.wait_for(other[2], "succeeded")
     assert bench.column("SELECT job FROM effects WHERE \"group\" = 'h' ORDER BY n") == other
+
+
+@pytest.mark.parametrize("paused", [{"type_": "a"}, {"group": "g"}])
+def test_claimed_jobs_that_have_not_begun_go_back_and_do_not_start(bench: Bench, paused: dict[str, str]) -> None:
+    """Quick jobs make the executor claim ahead; then slow ones keep its threads busy."""
+    group = paused.get("group")
+    begun: list[int] = []
+    may_end = threading.Event()
+
+    @bench.jobs.handler("quick")
+    @bench.jobs.handler("a")
+    def handle(job: Any) -> None:
+        if job.type == "a":
+            begun.append(job.id)
+            may_end.wait(30)
+
+    bench.executor(concurrency=1)
+    with bench.sql.transaction():
+        quick = [NewJob(type="quick", group=group) for _ in range(500)]
+        ids = bench.jobs.enqueue_many(bench.sql, quick + [NewJob(type="a", group=group) for _ in range(20)])[500:]
+    running = "SELECT id FROM compactory.jobs WHERE state = 'running'"
+    wait_until(lambda: begun and len(bench.column(running)) > 5, what="jobs that are claimed ahead")
+    pause(bench.sql, **paused)
+    if group is None:  # else the jobs of the chain go back when the first one ends
+        wait_until(lambda: bench.column(running) == ids[:1], 1.0, "the return of the others")
+    may_end.set()
+    wait_until(lambda: not bench.column(running), 1.0, "the end of the job that had begun")
+    bench.wait_for(bench.enqueue("quick"), "succeeded")
+    assert begun == ids[:1]
+    assert {bench.state(job) for job in ids[1:]} == {"scheduled"}
 
 
 @pytest.mark.parametrize("groups", ["NULL", "'g'"])
