@@ -43,10 +43,11 @@ OUTBOX_LOCK_CLASS: Final = 0x434D504F
 JOBS_LOCK_CLASS: Final = 0x434D504A
 #: Exclusive, key: digest of a group's name. Held by an executor while it claims jobs of the group.
 JOB_GROUP_LOCK_CLASS: Final = 0x434D5047
-#: Exclusive, key: digest of a type. Held by an executor while it claims jobs of a type with a limit.
+#: Exclusive, key: digest of a limit. Held by an executor while it claims jobs under the limit.
 JOB_LIMIT_LOCK_CLASS: Final = 0x434D504E
 
-#: Channel that wakes executors of jobs. Payload "limits": limits have changed; "slot": a job with a limit has ended.
+#: Channel that wakes executors of jobs. Payload "limits": limits have changed; "slot EXECUTOR LIMIT": this executor has
+#: ended a job under this limit.
 JOBS_CHANNEL: Final = "compactory_jobs"
 #: Channel that wakes relays of the outbox; no payload.
 OUTBOX_CHANNEL: Final = "compactory_outbox"

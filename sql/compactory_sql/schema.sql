@@ -629,28 +629,32 @@ INSERT INTO compactory.operator_log (who, part, action, object, count)
 VALUES (format('%s (%s@%s)', by, session_user, current_database()), part, action, object, count);
 $$;
 
--- Limits of types of jobs that operators have set: jobs that run at once, and starts in a window of time. A row replaces what
--- the handlers of its type declare, which executors keep in job_executors.
+-- Limits of jobs that operators have set: jobs that run at once, and starts in a window of time. The row of a type replaces
+-- what its handlers declare, which executors keep in job_executors.
 CREATE TABLE compactory.job_limits (
-    type         text        COLLATE "C" PRIMARY KEY,
+    name         text        COLLATE "C" NOT NULL,     -- a type, a prefix of groups or a tenant
     running      integer     CHECK (running > 0),
     rate_count   integer     CHECK (rate_count > 0),
     rate_seconds integer     CHECK (rate_seconds > 0),
     since        timestamptz NOT NULL DEFAULT clock_timestamp(),
     by           text        NOT NULL,
+    kind         text        COLLATE "C" NOT NULL CHECK (kind IN ('type', 'group', 'tenant')),
+    PRIMARY KEY (kind, name),
     CHECK ((rate_count IS NULL) = (rate_seconds IS NULL) AND coalesce(running, rate_count) IS NOT NULL)
 );
 
--- The current window of each type with a rate: when it began, and the jobs that have started in it.
+-- The current window of each limit with a rate: when it began, and the jobs that have started in it.
 CREATE TABLE compactory.job_rates (
-    type     text        COLLATE "C" PRIMARY KEY,
+    name     text        COLLATE "C" NOT NULL,
     begun_at timestamptz NOT NULL,
-    starts   bigint      NOT NULL
+    starts   bigint      NOT NULL,
+    kind     text        COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, name)
 ) WITH (fillfactor = 50);
 
 ALTER TABLE compactory.job_executors ADD COLUMN limits jsonb NOT NULL DEFAULT '[]';
 
--- True for jobs that were claimed while their type had a limit. The index has no other jobs, so others pay nothing for it.
+-- True for jobs that were claimed while they had a limit. The index has no other jobs, so others pay nothing for it.
 ALTER TABLE compactory.jobs ADD COLUMN limited boolean;
 CREATE INDEX jobs_running_limited ON compactory.jobs_live (type) WHERE state = 'running' AND limited;
 

@@ -33,6 +33,7 @@ from compactory_connectors.jobs import (
     handler_connection,
     keeper,
     partition_assignment,
+    rows,
     statements,
 )
 from tests.jobs.parts import take_out
@@ -87,7 +88,7 @@ def rotate() -> None:
     """Have each executor's share move to the next one at every turn."""
     shared = partition_assignment.Share.assigned
 
-    def assigned(self: Any, pool: Sequence[int], executor: int) -> statements.Assigned | None:
+    def assigned(self: Any, pool: Sequence[int], executor: int) -> rows.Assigned | None:
         first = turn() % max(1, len(pool))
         return shared(self, [*pool[first:], *pool[:first]], executor)
 
@@ -114,7 +115,7 @@ class Losses:
         """Whether the partition of this place was lost a while ago."""
         return any(self._beats - since > LATE and place % of == number for (number, of), since in [*self._lost.items()])
 
-    def _moved(self, before: statements.Assigned | None, now: statements.Assigned | None) -> None:
+    def _moved(self, before: rows.Assigned | None, now: rows.Assigned | None) -> None:
         kept = {(number, now.of) for number in now.partitions} if now is not None else set()
         had = {(number, before.of) for number in before.partitions} if before is not None else set()
         self._lost = {each: since for each, since in self._lost.items() if each not in kept}

@@ -8,9 +8,9 @@ import time
 import psycopg
 import pytest
 
-from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, statements
+from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, claim_statements, end_statements, statements
 from compactory_connectors.jobs.claims import Claims
-from compactory_connectors.jobs.statements import Outcome, outcomes_json
+from compactory_connectors.jobs.rows import Outcome, outcomes_json
 from compactory_sql import query
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
@@ -20,7 +20,8 @@ def replaced(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> 
     """A query with a part of it replaced."""
     assert old in query(name)
     changed = query(name).replace(old, new)
-    monkeypatch.setattr(statements, "query", lambda asked: changed if asked == name else query(asked))
+    for module in (claim_statements, end_statements, statements):
+        monkeypatch.setattr(module, "query", lambda asked: changed if asked == name else query(asked))
 
 
 @pytest.mark.parametrize("checked", [True, False])

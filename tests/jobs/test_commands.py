@@ -142,7 +142,14 @@ def test_a_type_is_limited_and_the_limits_are_listed(bench: Bench) -> None:
     bench.enqueue("a")
     limited = run(bench, "limit", "a", "--running", "5", "--rate", "100 per minute", "--by", "alice")
     assert limited == {"name": "type a", "limited": True, "changed": True}
-    limit = {"type": "a", "running": 5, "rate": "100 per minute", "set_by": "operator", "running_now": 0}
+    limit = {
+        "kind": "type",
+        "name": "a",
+        "running": 5,
+        "rate": "100 per minute",
+        "set_by": "operator",
+        "running_now": 0,
+    }
     assert run(bench, "limits") == {"limits": [limit]}
     assert run(bench, "status")["limits"] == [limit]
     for words in ([], ["--running", "0"], ["--rate", "100 per fortnight"], ["--remove", "--running", "1"]):
@@ -152,6 +159,14 @@ def test_a_type_is_limited_and_the_limits_are_listed(bench: Bench) -> None:
     assert "100 per minute" in done.stdout
     assert run(bench, "limit", "a", "--remove")["changed"] is True
     assert run(bench, "limit", "a", "--remove")["changed"] is False
+    assert run(bench, "limit", "--tenant", "north", "--running", "2")["name"] == "tenant north"
+    assert run(bench, "limit", "--group", "depot/", "--rate", "1 per hour")["name"] == "groups depot/…"
+    assert [(item["kind"], item["name"]) for item in run(bench, "limits")["limits"]] == [
+        ("group", "depot/"), ("tenant", "north"),
+    ]  # fmt: skip
+    run(bench, "limit", "a", "--tenant", "north", "--running", "1", code=2)
+    assert run(bench, "limit", "--tenant", "north", "--remove")["changed"] is True
+    assert run(bench, "limit", "--group", "depot/", "--remove")["changed"] is True
     assert run(bench, "limits") == {"limits": []}
 
 

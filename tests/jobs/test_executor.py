@@ -20,9 +20,12 @@ from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, statements
 from compactory_connectors.jobs.attempts import Attempts
+from compactory_connectors.jobs.claim_statements import Request
+from compactory_connectors.jobs.end_statements import Commit
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.statements import Assigned, Claimed, Commit, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.jobs.rows import Assigned, Claimed, Outcome
+from compactory_connectors.jobs.statements import JobTable, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
@@ -224,7 +227,7 @@ def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> 
         table = JobTable.register(connection, connection, "one", "test", ["a"])
         table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
         request, all_of_them = Request(limit=1), Assigned((0,), 1)
-        wait_until(lambda: table.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
+        wait_until(lambda: table.claims.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
 
 
 def test_jobs_are_claimed_while_the_ends_of_others_are_committed(bench: Bench) -> None:
@@ -257,10 +260,10 @@ def test_ends_are_committed_although_the_claim_beside_them_fails(bench: Bench) -
         closing(open_jobs(checked_url(bench.url).conninfo, "test")) as ends_connection,
     ):
         table = JobTable.register(connection, ends_connection, "one", "test", ["a"])
-        ((claimed,),) = table.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0)).chains
+        ((claimed,),) = table.claims.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0)).chains
         commit = Commit()
         outcome = Outcome(id=job, token=claimed.token, state="succeeded")
-        with pytest.raises(psycopg.errors.DivisionByZero), table.finish([outcome], commit):
+        with pytest.raises(psycopg.errors.DivisionByZero), table.ends.finish([outcome], commit):
             connection.execute("SELECT 1 / 0")
     assert (commit.ids, bench.state(job)) == ({job}, "succeeded")
 
@@ -426,6 +429,19 @@ def test_stopping_ends_coroutines_at_the_deadline(bench: Bench) -> None:
     assert executor.stop(timeout=2.5)
     assert bench.state(job) == "scheduled"
     assert jobs_where(bench.sql, [job])[0].attempt == 0
+
+
+def test_the_last_idle_thread_runs_jobs_while_the_others_are_busy_for_long(bench: Bench) -> None:
+    may_end = threading.Event()
+    bench.jobs.handler("long")(lambda _: may_end.wait(30))
+    bench.jobs.handler("quick")(lambda _: None)
+    bench.executor(concurrency=8)
+    for job in [bench.enqueue("long") for _ in range(7)]:
+        bench.wait_for(job, "running")
+    try:
+        bench.wait_for(bench.enqueue("quick"), "succeeded", 5.0)
+    finally:
+        may_end.set()
 
 
 def test_two_executors_share_and_hand_over(bench: Bench, impatient: None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from compactory_connectors.jobs.claim_statements import Request
 from compactory_connectors.jobs.operators import jobs_where
-from compactory_connectors.jobs.statements import Assigned, JobTable, Request, open_jobs
+from compactory_connectors.jobs.rows import Assigned
+from compactory_connectors.jobs.statements import JobTable, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
@@ -24,7 +26,7 @@ def test_the_fifth_rescue_of_a_job_fails_it(bench: Bench) -> None:
         for death in range(1, 6):
             bench.sql.execute("UPDATE compactory.jobs_live SET run_at = now() - interval '1 hour'")  # its pause is over
             one = JobTable.register(connection, connection, "one", "test", ["a"])
-            chains = one.claim(request, Assigned((0,), 1), Position.at(0, 0)).chains
+            chains = one.claims.claim(request, Assigned((0,), 1), Position.at(0, 0)).chains
             assert [job.id for chain in chains for job in chain] == [poison]
             assert rescuer.rescue(one.executor) == []  # it lives
             assert not rescuer.expire_executor(one.executor)  # and has renewed its heartbeat

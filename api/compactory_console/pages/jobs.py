@@ -12,7 +12,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.jobs import operators
 from compactory_connectors.jobs.operators import STATES, Act, JobFilter, count_jobs, jobs_where
 from compactory_connectors.jobs.statements import open_jobs
-from compactory_connectors.jobs.status import executor_statuses, type_statuses
+from compactory_connectors.jobs.status import executor_statuses, limit_statuses, type_statuses
 from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call
@@ -41,6 +41,7 @@ async def jobs_page(call: Call) -> Response:
             "count": count_jobs(connection, where),
             "unfinished": count_unfinished(connection),
             "types": type_statuses(connection),
+            "limits": limit_statuses(connection),
             "executors": executor_statuses(connection),
             "paused": paused(connection, "jobs", "job-groups"),
         }

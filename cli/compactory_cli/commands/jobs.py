@@ -45,7 +45,8 @@ _EXECUTORS = (
     Column("silent", seconds),
 )
 _LIMITS = (
-    Column("limited type", bold, "type"),
+    Column("limit of", None, "kind"),
+    Column("name", bold),
     Column("running", number, "running_now", right=True),
     Column("at most", number, "running", right=True),
     Column("rate"),
@@ -263,13 +264,15 @@ def resume_jobs(type_: _PausedType = None, group: _PausedGroup = None, by: By = 
 
 @app.command("limit")
 def limit_jobs(
-    type_: Annotated[str, argument("TYPE", "A type of jobs.")],
+    type_: _PausedType = None,
+    group: Annotated[str | None, option("--group", "PREFIX", "Groups that begin so, instead of a type.")] = None,
+    tenant: Annotated[str | None, option("--tenant", "NAME", "A tenant, instead of a type.")] = None,
     running: Annotated[int | None, option("--running", "N", "Jobs that run at once in all executors.")] = None,
     rate: Annotated[str | None, option("--rate", "RATE", "Jobs that start, such as '100 per minute'.")] = None,
     remove: Annotated[bool, flag("--remove", "Remove the limit. What handlers declare counts again.")] = False,
     by: By = None,
 ) -> None:
-    """Limit a type in all executors, in place of an earlier limit and of what handlers declare.
+    """Limit a type, a tenant, or groups by a prefix, in all executors. A job obeys all limits that cover it.
 
     Example: `compactory jobs limit transport.notify --running 5 --rate '100 per minute'`
     """
@@ -279,23 +282,26 @@ def limit_jobs(
         refuse("give --remove, or a limit with --running and --rate, not both")
     with _connect_to_jobs() as connection:
         if remove:
-            has_changed, warning = operators.remove_limit(connection, type_, by=by), None
+            has_changed, warning = operators.remove_limit(connection, type_, group=group, tenant=tenant, by=by), None
         else:
-            warning = operators.set_limit(connection, type_, running=running, rate=rate, by=by)
+            warning = operators.set_limit(
+                connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by
+            )
             has_changed = True
-    show_change(f"type {type_}", "without a limit of operators" if remove else "limited", has_changed, warning)
+    name = f"type {type_}" if type_ else f"tenant {tenant}" if tenant else f"groups {group}…"
+    show_change(name, "without a limit of operators" if remove else "limited", has_changed, warning)
 
 
 @app.command("limits")
 def show_jobs_limits() -> None:
-    """Show the limits in force, and how many jobs of each type run or are claimed.
+    """Show the limits in force, and how many jobs under each of them run or are claimed.
 
     Example: `compactory jobs limits --json`
     """
     from compactory_connectors.jobs.status import limit_statuses
 
     with _connect_to_jobs() as connection:
-        print_tables(_table_of_limits(limit_statuses(connection), "no type has a limit"))
+        print_tables(_table_of_limits(limit_statuses(connection), "there is no limit"))
 
 
 @app.command("roles")

@@ -16,7 +16,7 @@ from compactory_connectors.handler_errors import described
 
 from .handler import Handler
 from .job import Cancel, Job, Snooze
-from .statements import Chain, Claimed, Outcome
+from .rows import Chain, Claimed, Outcome
 
 __all__ = ["Attempt", "Ended", "failed", "job_of"]
 

@@ -20,7 +20,7 @@ from .attempt import Attempt, Ended, failed, job_of
 from .handler import Handler
 from .handler_connection import AsyncConnections, KeptConnection, Unconnected
 from .job import Job
-from .statements import Chain, Claimed, Outcome, executor_of
+from .rows import Chain, Claimed, Outcome, executor_of
 from .trace import attempt_span, collects_spans
 
 __all__ = ["Attempts"]

@@ -9,7 +9,7 @@ A claimed job goes through these states:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +17,8 @@ import structlog
 
 from .attempt import Ended
 from .attempts import Attempts
-from .statements import Assigned, Batch, Chain, Claimed, Outcome, Request
+from .claim_statements import Batch, Request
+from .rows import Assigned, Chain, Claimed, Outcome
 from .status import Board
 
 __all__ = ["Claims", "Ends"]
@@ -89,19 +90,25 @@ class Claims:
             state.clear()
         self._waits_for_attempts = True
 
-    def room(self, ending: int = 0, *, is_limited: bool = False) -> int:
+    def room(self, ending: int = 0) -> int:
         """Return the number of jobs to claim, beside ``ending`` jobs that end now; 0 if it is not worth a claim.
 
-        Jobs of limited types have some room of their own, and few of them are worth a claim.
+        A claim for few jobs is worth it while threads are idle.
         """
+        most, claimed = self._most(), len(self._tokens) - ending
+        return most - claimed if claimed < min(most, self._concurrency) or most - claimed >= max(1, most // 4) else 0
+
+    def limited_room(self) -> int:
+        """Return the number of jobs under limits to claim. They have some room of their own. Few are worth a claim."""
+        most = self._most()
+        return max(0, most + self._concurrency - len(self._tokens)) if most else 0
+
+    def _most(self) -> int:
+        """Return the largest number of jobs to have claimed."""
         if self.stopping or self.assigned is None or (self._waits_for_attempts and self._attempts.running()):
             return 0
         self._waits_for_attempts = False
-        limit = self._concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
-        if is_limited:
-            return max(0, limit + self._concurrency - len(self._tokens))
-        room = max(0, limit - len(self._tokens) + ending)
-        return 0 if room < limit // 4 else room
+        return self._concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
 
     def spare_chains(self) -> int:
         """Return how many waiting chains may start before the next round: a round is not worth it for one end."""
@@ -170,7 +177,11 @@ class Claims:
         due = dict.fromkeys(name for name in (*batch.due_groups, *batch.refused) if name not in self._busy_groups)
         self._groups.update(due)
         self._freed.update(batch.refused.intersection(request.freed))
-        for chain in batch.chains:
+        self.add(batch.chains)
+
+    def add(self, chains: Iterable[Chain]) -> None:
+        """Record claimed jobs, and give them to the threads."""
+        for chain in chains:
             for job in chain:
                 self._tokens[job.id] = job.token
             self._busy_groups.add(chain[0].group)

@@ -14,7 +14,7 @@ from compactory_sql import query
 
 from .attempt import Attempt
 from .job import Job
-from .statements import Outcome, executor_of, outcomes_json
+from .rows import Outcome, executor_of, outcomes_json
 
 __all__ = ["AsyncConnections", "KeptConnection", "Unconnected"]
 

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -26,7 +26,6 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.postgres.pausing import Pauses
-from compactory_connectors.postgres.position import Position
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.postgres.wakeup import Wakeup
 from compactory_connectors.postgres.watched_connection import WatchedConnection
@@ -34,12 +33,13 @@ from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
 from .attempt import Ended
 from .attempts import Attempts
+from .claimer import Claimer
 from .claims import Claims
-from .limits import LimitedTypes
+from .end_statements import Commit
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
-from .statements import Assigned, Batch, Commit, JobTable, Request, open_jobs
+from .statements import JobTable, open_jobs
 from .status import Board, type_statuses
 
 __all__ = ["Keeper"]
@@ -69,6 +69,7 @@ class Keeper:
         self._membership = Membership(assignment, board)
         self._attempts = Attempts(concurrency, jobs.handlers, postgres.conninfo, self.add_ended)
         self._claims = Claims(concurrency, self._attempts, board)
+        self._claimer = Claimer(self._claims, board)
         self.stopping = threading.Event()
         self.end_attempts_now = threading.Event()
         self._finished = threading.Event()
@@ -76,11 +77,8 @@ class Keeper:
         self._wake_threshold = 0.0  # an end wakes the keeper if fewer chains wait for a thread
         self._ended: deque[Ended] = deque()
         self._with_sessions: list[Ended] = []  # ended attempts whose Postgres sessions still run
-        self._limited = LimitedTypes()
         self._executor: int | None = None
-        self._position = Position.at(0, 0)
         self._pause = _SHORTEST_ROUND
-        self._next_due: float | None = None  # seconds until the next job is due
         self._next: dict[str, float] = {}  # task → when it is due, by the monotonic clock
         self._ticks: dict[str, datetime] = {}  # periodic job → its last tick
         self._thread = threading.Thread(target=self._run, name="compactory-jobs", daemon=True)
@@ -130,12 +128,12 @@ class Keeper:
                         _name(ends_connection, f"{table.executor} keeper")
                         if self._jobs.limits:
                             table.declare_limits(self._jobs.limits.values())
-                        self._limited = LimitedTypes()
-                        self._follow_limits(table)
+                        self._claimer.forget_limits()
+                        self._claimer.follow_limits(table)
                         self._attempts.lease = (table.executor, table.until)
                         while not self._finished.is_set():
                             if pauses.have_changed():
-                                self._obey_pauses(table, pauses)
+                                self._claimer.follow_pauses(table, pauses)
                             self._round(table, connection, wakeup)
                             backoff.reset()
             except CompactoryError as error:
@@ -158,13 +156,13 @@ class Keeper:
             if table.beat(self._membership.pool).registered:
                 if not table.resume(f"compactory-jobs {self._executor} keeper", self._claims.ids):
                     raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
-                self._read_whole_table(table)
+                self._claimer.read_whole_table(table)
                 return table
             self._forget_executor()
         table = JobTable.register(connection, ends_connection, name, self._membership.pool, types)
         self._executor = table.executor
         _name(connection, f"{table.executor} keeper")
-        self._read_whole_table(table)
+        self._claimer.read_whole_table(table)
         self._next.clear()
         return table
 
@@ -175,12 +173,6 @@ class Keeper:
         self._attempts.lease = (0, 0.0)
         self._claims.forget()
         self._attempts.end()
-
-    def _read_whole_table(self, table: JobTable) -> None:
-        """Make the next claim read the whole table."""
-        self._position = Position.at(0, table.newest())
-        self._limited.read_from(self._position)
-        table.read_whole()
 
     def _is_due(self, task: str, seconds: float) -> bool:
         """Return True if ``seconds`` have passed since the task was due last."""
@@ -194,7 +186,7 @@ class Keeper:
         begun_at = time.monotonic()
         if spare_chains := self._claims.spare_chains():
             self._wake_threshold = self._attempts.waiting - spare_chains
-            self._receive(table, wakeup.wait(_GATHER))
+            self._claimer.receive(table, wakeup.wait(_GATHER))
             self._wake_threshold = 0.0
         self._do_due_tasks(table, connection)
         if self._executor is None:
@@ -222,17 +214,18 @@ class Keeper:
         ends = self._claims.ends(attempts)
         commit, has_claimed = Commit(), False
         try:
-            with table.finish(ends.outcomes, commit):
+            with table.ends.finish(ends.outcomes, commit):
                 if not ends.free_groups:
-                    has_claimed = self._claim(table, ending=len(ends.outcomes))
+                    has_claimed = self._claimer.claim(table, ending=len(ends.outcomes))
         finally:
             if commit.ids is None:
                 self._ended.extendleft(reversed(attempts))
             else:
                 self._claims.settle_ends(ends, commit.ids)
         if ends.free_groups:
-            has_claimed = self._claim(table)
-        has_claimed = self._claim_limited(table, attempts) or has_claimed
+            has_claimed = self._claimer.claim(table)
+        self._claimer.add_ends(table, attempts, is_alone=self._membership.is_alone)
+        has_claimed = self._claimer.claim_limited(table) or has_claimed
         self._tick(table)
         self._board.note(claimed=len(self._claims.ids))
         return bool(attempts) or has_claimed
@@ -249,61 +242,6 @@ class Keeper:
         self._with_sessions = [attempt for attempt in attempts if attempt.session in running]
         return [attempt for attempt in attempts if attempt.session not in running]
 
-    def _claim(self, table: JobTable, ending: int = 0) -> bool:
-        """Claim jobs beside ``ending`` jobs that end now. Return True if there is more to claim or something new."""
-        request = self._claims.request(ending)
-        batch = Batch(position=self._position)
-        if request.limit:
-            batch = table.claim(request, self._claims.assigned or Assigned((), 1), self._position)
-            self._position, self._next_due = batch.position, batch.next_due
-        self._claims.settle(request, batch)
-        has_locked_groups = len(batch.refused) < len(request.groups)
-        return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)
-
-    def _claim_limited(self, table: JobTable, attempts: list[Ended]) -> bool:
-        """Claim jobs of limited types, each type in its own transaction. Return True if there was a job.
-
-        Other executors are notified if an attempt of such a type has ended.
-        """
-        is_alone = self._membership.is_alone
-        if self._limited.add_ends((attempt.chain[0].type for attempt in attempts), is_alone=is_alone) and not is_alone:
-            table.notify_slot()
-        has_claimed = False
-        for item in self._limited.ready():
-            room = self._claims.room(is_limited=True)
-            if not room or self._claims.assigned is None:
-                break
-            if item.limit.type in self._claims.paused_types:
-                item.wait(None)
-                continue
-            batch = table.claim_limited(item, room, self._claims.assigned)
-            if not isinstance(batch, Batch):
-                item.wait(batch)
-                continue
-            self._claims.settle(Request(limit=0), replace(batch, due_groups=[], refused=frozenset()))
-            item.settle(batch.position, batch.due_groups, batch.refused, is_full=batch.full)
-            has_claimed = has_claimed or bool(batch.chains)
-        return has_claimed
-
-    def _receive(self, table: JobTable, payloads: set[str]) -> None:
-        """Act on notifications about limits."""
-        if "limits" in payloads:
-            self._follow_limits(table)
-        if "slot" in payloads:
-            self._limited.wake()
-
-    def _follow_limits(self, table: JobTable) -> None:
-        """Read the limits. If they have changed, count the running jobs of limited types, and claim those apart."""
-        previous = self._limited.names
-        if not self._limited.follow(limits := table.limits(), self._position):
-            return
-        names = self._limited.names
-        table.leave_out(self._claims.paused_types | names, self._claims.paused_groups)
-        if added := names - previous:
-            table.mark_limited(added)
-        self._read_whole_table(table)
-        self._board.note(limits=[limit.fields() for limit in limits])
-
     def _do_due_tasks(self, table: JobTable, connection: WatchedConnection) -> None:
         """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
         if self._is_due("beat", _BEAT_EVERY):
@@ -316,7 +254,7 @@ class Keeper:
             self._bounded(connection, "sample", lambda: self._sample(connection))
         if self._is_due("whole", _WHOLE_EVERY):
             self._bounded(connection, "whole", lambda: self._membership.find_orphans(table))
-            self._read_whole_table(table)
+            self._claimer.read_whole_table(table)
         self._attempts.end_overdue()
 
     def _bounded(self, connection: WatchedConnection, task: str, work: Callable[[], object]) -> None:
@@ -342,9 +280,9 @@ class Keeper:
             self._forget_executor()
             return
         self._attempts.lease = (table.executor, table.until)
-        self._follow_limits(table)
+        self._claimer.follow_limits(table)
         if has_changed:
-            self._read_whole_table(table)
+            self._claimer.read_whole_table(table)
         if has_expired:
             self._next["beat"] = time.monotonic() + 0.1  # meanwhile the sessions of the expired executor end
         running = {attempt.job.id: attempt for attempt in self._attempts.running()}
@@ -352,26 +290,12 @@ class Keeper:
             running[job].end()
 
     def _follow(self, table: JobTable) -> None:
-        """Take over the assignment. Return jobs of lost partitions, unless a thread has started them."""
         assigned = self._membership.assigned(table.executor)
-        if assigned == self._claims.assigned:
-            return
-        self._claims.assigned = assigned
-        self._claims.give_back(lambda job: not self._claims.is_own(job))
-        self._read_whole_table(table)
-        partitions = list(assigned.partitions) if assigned is not None else []
-        self._board.note(
-            executor=table.executor, partitions=partitions, worked_at=time.time(), is_ready=True, detail=None
-        )
-
-    def _obey_pauses(self, table: JobTable, pauses: Pauses) -> None:
-        """Return paused jobs that no thread has started; find those that were resumed."""
-        claims = self._claims
-        claims.paused_types, claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
-        table.leave_out(claims.paused_types | self._limited.names, claims.paused_groups)
-        claims.give_back(claims.is_paused)
-        self._read_whole_table(table)
-        self._board.note(paused=pauses.fields())
+        if self._claimer.follow_assignment(table, assigned):
+            partitions = list(assigned.partitions) if assigned is not None else []
+            self._board.note(
+                executor=table.executor, partitions=partitions, worked_at=time.time(), is_ready=True, detail=None
+            )
 
     def _tick(self, table: JobTable) -> None:
         """Enqueue the periodic jobs that have a new tick."""
@@ -398,8 +322,8 @@ class Keeper:
         self._wake_threshold = math.inf
         if not self._ended:
             longest = _LONGEST_ROUND if wakeup.asleep or not room else self._pause
-            due = [self._next_due, self._limited.seconds_until_claim() if room else None]
-            self._receive(table, wakeup.wait(min([longest, *(seconds for seconds in due if seconds is not None)])))
+            due = self._claimer.seconds_until_claim() if room else None
+            self._claimer.receive(table, wakeup.wait(longest if due is None else min(longest, due)))
             self._pause = min(_LONGEST_ROUND, self._pause * 2)
         self._wake_threshold = 0.0
 

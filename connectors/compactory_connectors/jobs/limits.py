@@ -1,41 +1,40 @@
-"""Limits of types in all executors: how many jobs run at once, and how many start in a window of time.
-
-States of a limited type in an executor:
-
-    ready → claimed   jobs may start; there may be more
-    ready → full      as many jobs run as may; the end of one, or half a second, makes the type ready
-    ready → closed    as many jobs have started as may in this window; its end makes the type ready
-"""
+"""Limits of types, tenants and groups by a prefix: jobs that run at once, and starts in a window of time. Pure."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import orjson
 
 from compactory.errors import ConfigError
-from compactory_connectors.postgres.position import Position
 
-__all__ = ["JobLimit", "LimitedType", "LimitedTypes", "limit_of"]
+from .job import TENANT
+from .rows import Claimed
+
+__all__ = ["NO_LIMIT", "JobLimit", "LimitKey", "LimitKind", "Limits", "limit_of", "limits_json"]
 
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _RATE = re.compile(rf"([1-9][0-9]{{0,8}}) per ({'|'.join(_SECONDS)})")
 _MOST: Final = 1_000_000_000
+_LONGEST_NAME: Final = 1000  # characters, because notifications contain names
 
-_INTERVAL = 0.02  # seconds between claims of a type; after an end other executors may claim first for so long
+LimitKind: TypeAlias = Literal["type", "group", "tenant"]
+"""The jobs of a type, those whose group begins with a prefix, and those of a tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimit:
-    """At most ``running`` jobs of a type at once, and ``rate_count`` starts in each window of ``rate_seconds``.
+    """At most ``running`` jobs at once, and ``rate_count`` starts in each window of ``rate_seconds``.
 
-    None: no such limit. ``by_operator`` False: handlers declare it.
+    None: no such limit. ``name`` is the type, the prefix or the tenant. ``by_operator`` False: handlers declare it.
     """
 
-    type: str
+    kind: LimitKind
+    name: str
     running: int | None = None
     rate_count: int | None = None
     rate_seconds: int | None = None
@@ -49,19 +48,38 @@ class JobLimit:
         unit = next((name for name, seconds in _SECONDS.items() if seconds == self.rate_seconds), None)
         return f"{self.rate_count} per {unit or f'{self.rate_seconds} seconds'}"
 
+    @property
+    def slot(self) -> str:
+        """The name of the limit in notifications."""
+        return f"{self.kind} {self.name}"
+
+    def covers(self, type_: str | None, group: str | None, tenant: str | None) -> bool:
+        """Return True if jobs of this type, group and tenant are under the limit."""
+        if self.kind == "group":
+            return group is not None and group.startswith(self.name)
+        return self.name == (type_ if self.kind == "type" else tenant)
+
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of statements about the limit."""
-        return {name: getattr(self, name) for name in ("type", "running", "rate_count", "rate_seconds")}
+        return {name: getattr(self, name) for name in ("kind", "name", "running", "rate_count", "rate_seconds")}
 
     def fields(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         source = "operator" if self.by_operator else "handlers"
-        return {"type": self.type, "running": self.running, "rate": self.rate, "set_by": source}
+        return {"kind": self.kind, "name": self.name, "running": self.running, "rate": self.rate, "set_by": source}
 
 
-def limit_of(type_: str, running: int | None, rate: str | None) -> JobLimit | None:
-    """Return the limit of a type; None if neither is given. Raises ConfigError with every problem."""
+def limits_json(limits: Iterable[JobLimit]) -> str:
+    """Return the parameter of statements about several limits."""
+    return orjson.dumps([limit.parameters() for limit in limits]).decode()
+
+
+def limit_of(kind: LimitKind, name: str, running: int | None, rate: str | None) -> JobLimit | None:
+    """Return a limit; None if neither number nor rate is given. Raises ConfigError with every problem."""
     problems: list[str] = []
+    if not name or len(name) > _LONGEST_NAME or "\0" in name:
+        article = "the prefix of a group" if kind == "group" else f"a {kind}"
+        problems.append(f"name {article} to limit, in at most {_LONGEST_NAME} characters and without NUL")
     is_number = isinstance(running, int) and not isinstance(running, bool)
     if running is not None and not (is_number and 1 <= running <= _MOST):
         problems.append(f"the limit must be a number of jobs from 1 to {_MOST:,}, not {running!r}")
@@ -74,89 +92,68 @@ def limit_of(type_: str, running: int | None, rate: str | None) -> JobLimit | No
     if running is None and match is None:
         return None
     count, seconds = (int(match[1]), _SECONDS[match[2]]) if match else (None, None)
-    return JobLimit(type=type_, running=running, rate_count=count, rate_seconds=seconds)
+    return JobLimit(kind=kind, name=name, running=running, rate_count=count, rate_seconds=seconds)
 
 
-@dataclass(slots=True, kw_only=True)
-class LimitedType:
-    """A type with a limit in this executor. ``groups``: groups whose jobs are to be claimed before others."""
+class LimitKey(NamedTuple):
+    """The limited type, longest limited prefix of the group, and limited tenant of a job. None: without a limit.
 
-    limit: JobLimit
-    position: Position
-    groups: dict[str, None] = field(default_factory=dict)
-    requested: list[str] = field(default_factory=list)  # groups of the current claim
-    next_claim: float = 0.0  # by the monotonic clock
-    is_waiting: bool = True  # for next_claim; else for a notification
+    Jobs with equal keys are under the same limits. Shorter prefixes that are limited too follow from the longest one.
+    """
 
-    def next_groups(self, count: int) -> list[str]:
-        """Return up to ``count`` groups to claim from."""
-        self.requested = list(islice(self.groups, count))
-        return self.requested
-
-    def settle(self, position: Position, due_groups: Iterable[str], refused: Iterable[str], *, is_full: bool) -> None:
-        """Record a claim from the requested groups or from the position. ``is_full``: there may be more jobs."""
-        self.position = position
-        for name in self.requested:
-            self.groups.pop(name, None)
-        self.groups.update(dict.fromkeys(due_groups))
-        is_full = is_full or bool(self.groups)
-        self.groups.update(dict.fromkeys(refused))
-        self.next_claim = 0.0 if is_full else time.monotonic() + _INTERVAL
-        self.is_waiting = is_full or bool(self.groups)
-
-    def wait(self, seconds: float | None) -> None:
-        """Claim after ``seconds``; None: after a notification, or with the next round but one."""
-        self.next_claim = time.monotonic() + (_INTERVAL if seconds is None else seconds)
-        self.is_waiting = seconds is not None
+    type: str | None
+    prefix: str | None
+    tenant: str | None
 
 
-class LimitedTypes:
-    """The limited types of an executor. Owned by the keeper's thread."""
+NO_LIMIT: Final = LimitKey(None, None, None)
 
-    def __init__(self) -> None:
-        self._types: dict[str, LimitedType] = {}
 
-    @property
-    def names(self) -> frozenset[str]:
+class Limits:
+    """The limits in force. Owned by the keeper's thread."""
+
+    def __init__(self, limits: Sequence[JobLimit] = ()) -> None:
+        self.all = limits
+        self._of_key: dict[LimitKey, list[JobLimit]] = {NO_LIMIT: []}
+
+    @cached_property
+    def types(self) -> list[str]:
         """The limited types."""
-        return frozenset(self._types)
+        return [limit.name for limit in self.all if limit.kind == "type"]
 
-    def follow(self, limits: Iterable[JobLimit], position: Position) -> bool:
-        """Follow limits that may have changed; return True if they have."""
-        current = {limit.type: limit for limit in limits}
-        if current == {name: item.limit for name, item in self._types.items()}:
-            return False
-        self._types = {name: LimitedType(limit=limit, position=position) for name, limit in current.items()}
-        return True
+    @cached_property
+    def tenants(self) -> list[str]:
+        """The limited tenants."""
+        return [limit.name for limit in self.all if limit.kind == "tenant"]
 
-    def read_from(self, position: Position) -> None:
-        """Read jobs of every type from this position on."""
-        for item in self._types.values():
-            item.position, item.next_claim, item.is_waiting = position, 0.0, True
-            item.groups.clear()
+    @cached_property
+    def prefixes(self) -> list[str]:
+        """The limited prefixes of groups, longest first."""
+        return sorted((limit.name for limit in self.all if limit.kind == "group"), key=len, reverse=True)
 
-    def ready(self) -> Iterator[LimitedType]:
-        """Yield the types to claim from now. A type that comes too early is claimed from later."""
-        for item in self._types.values():
-            if time.monotonic() >= item.next_claim:
-                yield item
-            else:
-                item.is_waiting = True
+    def of_key(self, key: LimitKey) -> list[JobLimit]:
+        """Return the limits of jobs with this key."""
+        if key not in self._of_key:
+            self._of_key[key] = [limit for limit in self.all if limit.covers(*key)]
+        return self._of_key[key]
 
-    def wake(self) -> None:
-        """Claim from every type in the next round, because a job has ended or limits have changed."""
-        for item in self._types.values():
-            item.next_claim, item.is_waiting = 0.0, True
+    def of_job(self, job: Claimed) -> list[JobLimit]:
+        """Return the limits of a job."""
+        if not self.all:
+            return []
+        tenant, group = (job.headers or {}).get(TENANT), job.group
+        prefix = None if group is None else next((name for name in self.prefixes if group.startswith(name)), None)
+        key = LimitKey(job.type if job.type in self.types else None, prefix, tenant if tenant in self.tenants else None)
+        return self.of_key(key)
 
-    def add_ends(self, types: Iterable[str], *, is_alone: bool) -> bool:
-        """Record ends of jobs; return True if one of them had a limit. Other executors may claim first."""
-        ended = [self._types[name] for name in set(types) if name in self._types]
-        for item in ended:
-            item.next_claim = 0.0 if is_alone else time.monotonic() + _INTERVAL
-            item.is_waiting = True
-        return bool(ended)
-
-    def seconds_until_claim(self) -> float | None:
-        """Return the seconds until the first type is to be claimed from; None: after a notification."""
-        due = [item.next_claim for item in self._types.values() if item.is_waiting]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+    def parameters(self, key: LimitKey) -> dict[str, Any]:
+        """Return the parameters of claims of jobs with this key, except the types."""
+        longer = [name for name in self.prefixes if name != key.prefix and name.startswith(key.prefix or "")]
+        return {
+            "header": TENANT,
+            "tenant": key.tenant,
+            "prefix": key.prefix,
+            "other_tenants": [] if key.tenant is not None else self.tenants,
+            "other_prefixes": longer,
+            "by_row": bool(self.tenants or self.prefixes),
+        }

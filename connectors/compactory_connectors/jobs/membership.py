@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 
 from .partition_assignment import Assignment
-from .statements import Assigned, JobTable
+from .rows import Assigned
+from .statements import JobTable
 from .status import Board
 
 __all__ = ["Membership"]

@@ -1,4 +1,4 @@
-"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause, resume and limit types.
+"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause and resume; set limits.
 
 Functions that change jobs take ids, a filter, or both. They change the matching jobs newest first, at most 10,000 in a
 transaction. Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
@@ -22,7 +22,7 @@ from compactory_connectors.postgres.pausing import PausableKind, PauseResult, se
 from compactory_sql import query
 
 from .job import TENANT
-from .limits import limit_of
+from .limits import LimitKind, limit_of
 
 __all__ = [
     "STATES",
@@ -255,40 +255,61 @@ def resume(
 
 def set_limit(
     connection: psycopg.Connection[Any],
-    type_: str,
+    type_: str | None = None,
     *,
+    group: str | None = None,
+    tenant: str | None = None,
     running: int | None = None,
     rate: str | None = None,
     by: str | None = None,
 ) -> str | None:
-    """Limit the jobs of a type that run at once and the starts, such as ``"100 per minute"``, in all executors.
+    """Limit the jobs of a type, of a tenant, or of all groups whose names begin with ``group``, in all executors.
 
-    The limit replaces an earlier one and what handlers declare. Executors obey within a second. Return a warning if
-    the type was not seen yet. Raises ConfigError if neither is given or one can't be used, psycopg.Error.
+    ``running``: jobs that run at once. ``rate``: starts, such as ``"100 per minute"``. The limit replaces an earlier
+    one; that of a type also what handlers declare. A job obeys each limit that covers it. Executors obey within a
+    second. Return a warning if the type was not seen yet. Raises ConfigError if not exactly one of type, group and
+    tenant is given, if neither number nor rate is given or one can't be used, psycopg.Error.
     """
-    if not type_:
-        raise ConfigError("name the type to limit")
-    limit = limit_of(type_, running, rate)
+    kind, name = _limited(type_, group, tenant)
+    limit = limit_of(kind, name, running, rate)
     if limit is None:
         raise ConfigError("give running, rate or both: remove the limit to have none")
-    warning = unseen("type", type_, (row[0] for row in connection.execute(query("jobs/types"))))
+    warning = None
+    if kind == "type":
+        warning = unseen("type", name, (row[0] for row in connection.execute(query("jobs/types"))))
     with connection.transaction():
         connection.execute(query("jobs/set_limit"), limit.parameters() | {"by": person(by)})
-        log_act(connection, "jobs", "limit", {"type": type_, "running": running, "rate": rate}, 1, by)
+        log_act(connection, "jobs", "limit", {kind: name, "running": running, "rate": rate}, 1, by)
         connection.execute(query("jobs/notify_limits"))
     return warning
 
 
-def remove_limit(connection: psycopg.Connection[Any], type_: str, *, by: str | None = None) -> bool:
+def remove_limit(
+    connection: psycopg.Connection[Any],
+    type_: str | None = None,
+    *,
+    group: str | None = None,
+    tenant: str | None = None,
+    by: str | None = None,
+) -> bool:
     """Remove the limit that an operator has set; what handlers declare counts again. Return False if there was none.
 
-    Raises psycopg.Error.
+    Raises ConfigError if not exactly one of type, group and tenant is given, psycopg.Error.
     """
+    kind, name = _limited(type_, group, tenant)
     with connection.transaction():
-        count = connection.execute(query("jobs/remove_limit"), {"type": type_}).rowcount
-        log_act(connection, "jobs", "remove-limit", {"type": type_}, count, by)
+        count = connection.execute(query("jobs/remove_limit"), {"kind": kind, "name": name}).rowcount
+        log_act(connection, "jobs", "remove-limit", {kind: name}, count, by)
         connection.execute(query("jobs/notify_limits"))
     return count > 0
+
+
+def _limited(type_: str | None, group: str | None, tenant: str | None) -> tuple[LimitKind, str]:
+    names: dict[LimitKind, str | None] = {"type": type_, "group": group, "tenant": tenant}
+    named = [(kind, name) for kind, name in names.items() if name is not None]
+    if len(named) != 1:
+        raise ConfigError("give a type, a prefix of groups or a tenant to limit, and only one of them")
+    return named[0]
 
 
 def _pausable(type_: str | None, group: str | None) -> tuple[PausableKind, str]:

@@ -20,7 +20,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
 from compactory_connectors.kafka.consumer_group import group_properties
 
-from .statements import Assigned
+from .rows import Assigned
 
 __all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share"]
 

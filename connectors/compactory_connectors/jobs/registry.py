@@ -64,7 +64,7 @@ class Jobs:
         def decorated(function: F) -> F:
             handler = Handler.of(type, function, retry or Retry(), timeout, on_failure, keeps_history=history)
             try:
-                declared_limit = limit_of(type, limit, rate)
+                declared_limit = limit_of("type", type, limit, rate)
             except ConfigError as error:
                 self._problems += [f"handler of {type!r}: {problem}" for problem in error.problems]
             else:

@@ -13,6 +13,7 @@ from compactory_connectors import figures
 from compactory_connectors.figures import BoardWorker, Figure, by_label
 from compactory_sql import query
 
+from .job import TENANT
 from .limits import JobLimit
 from .statements import limits_in_force
 
@@ -62,7 +63,7 @@ def executor_statuses(connection: psycopg.Connection[Any]) -> list[ExecutorStatu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitStatus:
-    """A limit in force, and how many jobs of the type run or are claimed."""
+    """A limit in force, and how many of its jobs run or are claimed."""
 
     limit: JobLimit
     running_now: int
@@ -74,8 +75,11 @@ class LimitStatus:
 
 def limit_statuses(connection: psycopg.Connection[Any]) -> list[LimitStatus]:
     """Return the limits in force. Raises psycopg.Error."""
-    running = dict(connection.execute(query("jobs/limited_running")).fetchall())
-    return [LimitStatus(limit=limit, running_now=running.get(limit.type, 0)) for limit in limits_in_force(connection)]
+    rows = connection.execute(query("jobs/limited_running"), {"header": TENANT}).fetchall()
+    return [
+        LimitStatus(limit=limit, running_now=sum(count for *job, count in rows if limit.covers(*job)))
+        for limit in limits_in_force(connection)
+    ]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -127,9 +131,9 @@ class Board(figures.Board):
         Sequence[Mapping[str, Any]],
         Figure(
             "limit",
-            "Jobs of the type that may run at once in all executors",
-            lambda rows, _: {row["type"]: row["running"] for row in rows if row["running"] is not None},
-            ("type",),
+            "Jobs of a type, tenant or prefix of groups that may run at once in all executors",
+            lambda rows, _: {(row["kind"], row["name"]): row["running"] for row in rows if row["running"] is not None},
+            ("kind", "name"),
         ),
     ] = ()
     worked_at: float | None = None

@@ -17,7 +17,8 @@ SELECT set_config(name, value, false)
 
 -- name: jobs/server
 -- Whether executors can use this database.
-SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.job_limits') IS NOT NULL AS installed;
+SELECT pg_is_in_recovery() AS standby, EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = to_regclass('compactory.job_limits') AND attname = 'kind') AS installed;
 
 -- name: jobs/rights
 -- The rights that an executor's role lacks. By oid, because a name in a schema without USAGE is refused before it
@@ -124,7 +125,8 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
 -- name: jobs/claim
 -- Claim due jobs without a group, after a given position, and name the groups of the others. The first row has the
 -- state of the queue: "last" is the highest position if there may be more, "skipped" says that a row was locked. Paused
--- types and groups are left out.
+-- types and groups are left out. "by_row": there are limits of tenants or of groups, so tenant and group are compared:
+-- only jobs of this tenant or prefix (NULL: any), and none of other tenants and prefixes that have limits.
 WITH ended AS (SELECT min(r.low) AS low
                  FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
                 WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
@@ -133,6 +135,12 @@ found AS MATERIALIZED (
      WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
        AND type = ANY (%(claimed_types)s) AND ("group" = ANY (%(paused_groups)s::text[])) IS NOT TRUE
        AND place %% %(of)s = ANY (%(partitions)s::int[])
+       AND CASE WHEN %(by_row)s
+                THEN (%(tenant)s::text IS NULL OR headers ->> %(header)s::text = %(tenant)s)
+                 AND (headers ->> %(header)s::text = ANY (%(other_tenants)s::text[])) IS NOT TRUE
+                 AND (%(prefix)s::text IS NULL OR "group" ^@ %(prefix)s)
+                 AND ("group" ^@ ANY (%(other_prefixes)s::text[])) IS NOT TRUE
+                ELSE true END
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
     SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = ANY (ARRAY[found.id])
@@ -188,7 +196,13 @@ WITH heads AS MATERIALIZED (
     SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
       FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
       JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
-                           j.type = ANY (%(claimed_types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
+                           j.type = ANY (%(claimed_types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[])
+                           AND CASE WHEN %(by_row)s
+                                    THEN (%(tenant)s::text IS NULL OR j.headers ->> %(header)s::text IS NOT DISTINCT FROM %(tenant)s)
+                                     AND (j.headers ->> %(header)s::text = ANY (%(other_tenants)s::text[])) IS NOT TRUE
+                                     AND (%(prefix)s::text IS NULL OR j."group" ^@ %(prefix)s)
+                                     AND (j."group" ^@ ANY (%(other_prefixes)s::text[])) IS NOT TRUE
+                                    ELSE true END AS mine
                       FROM compactory.jobs_live AS j
                      WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
                      ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
@@ -292,7 +306,7 @@ SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_a
   FROM compactory.jobs
  WHERE state = ANY (%(states)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
    AND (%(type)s::text IS NULL OR type = %(type)s) AND (%(group)s::text IS NULL OR "group" = %(group)s)
-   AND (%(tenant)s::text IS NULL OR headers ->> %(header)s = %(tenant)s)
+   AND (%(tenant)s::text IS NULL OR headers ->> %(header)s::text = %(tenant)s)
    AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s) AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s)
    AND (%(payload)s::jsonb IS NULL OR payload @> %(payload)s::jsonb)
    AND CASE %(act)s::text WHEN 'run-now' THEN run_at > statement_timestamp()
@@ -383,69 +397,106 @@ SELECT unnest(types) FROM compactory.job_executors
 -- A row if the group has unfinished jobs.
 SELECT "group" FROM compactory.jobs_live WHERE "group" = %(group)s LIMIT 1;
 
+-- name: jobs/search_limited
+-- Find due jobs with limits after a given position. The first row has the state of the queue, see jobs/claim; the others
+-- the lowest position for each limited type, longest limited prefix and limited tenant.
+WITH ended AS (SELECT min(r.low) AS low
+                 FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
+                WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
+found AS MATERIALIZED (
+    SELECT type, "group", headers ->> %(header)s::text AS tenant, position FROM compactory.jobs_live
+     WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
+       AND type = ANY (%(claimed_types)s) AND ("group" = ANY (%(paused_groups)s::text[])) IS NOT TRUE
+       AND place %% %(of)s = ANY (%(partitions)s::int[])
+       AND (type = ANY (%(limited_types)s::text[]) OR headers ->> %(header)s::text = ANY (%(other_tenants)s::text[])
+            OR "group" ^@ ANY (%(other_prefixes)s::text[]))
+     ORDER BY position LIMIT %(limit)s),
+keys AS (
+    SELECT CASE WHEN type = ANY (%(limited_types)s::text[]) THEN type END AS type,
+           (SELECT p FROM unnest(%(other_prefixes)s::text[]) AS p WHERE "group" ^@ p ORDER BY length(p) DESC LIMIT 1) AS prefix,
+           CASE WHEN tenant = ANY (%(other_tenants)s::text[]) THEN tenant END AS tenant, position
+      FROM found)
+SELECT NULL, NULL, NULL, NULL,
+       jsonb_build_object('snapshot', pg_current_snapshot()::text, 'own', pg_current_xact_id()::text,
+                          'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.jobs_id_seq),
+                          'last', CASE WHEN (SELECT count(*) FROM found) = %(limit)s THEN (SELECT max(position) FROM found) END)
+ UNION ALL (SELECT type, prefix, tenant, min(position), NULL FROM keys GROUP BY type, prefix, tenant);
+
 -- name: jobs/declare_limits
 -- Keep the limits that the handlers of an executor declare, and notify the others.
 UPDATE compactory.job_executors SET limits = %(limits)s::jsonb WHERE id = %(executor)s RETURNING pg_notify('compactory_jobs', 'limits');
 
 -- name: jobs/limits
 -- The limits in force: of operators, and of handlers for types without one. The smallest limits of handlers count.
-SELECT type, running, rate_count, rate_seconds, true AS by_operator FROM compactory.job_limits
+SELECT kind, name, running, rate_count, rate_seconds, true AS by_operator FROM compactory.job_limits
  UNION ALL
-(SELECT r.type, min(r.running), (array_agg(r.rate_count ORDER BY r.rate_count::float8 / r.rate_seconds, r.rate_count))[1],
+(SELECT 'type', r.name, min(r.running), (array_agg(r.rate_count ORDER BY r.rate_count::float8 / r.rate_seconds, r.rate_count))[1],
         (array_agg(r.rate_seconds ORDER BY r.rate_count::float8 / r.rate_seconds, r.rate_count))[1], false
    FROM compactory.job_executors AS e,
-        jsonb_to_recordset(e.limits) AS r (type text, running int, rate_count int, rate_seconds int)
-  WHERE NOT EXISTS (SELECT FROM compactory.job_limits AS l WHERE l.type = r.type)
-  GROUP BY r.type)
- ORDER BY type;
+        jsonb_to_recordset(e.limits) AS r (name text, running int, rate_count int, rate_seconds int)
+  WHERE NOT EXISTS (SELECT FROM compactory.job_limits AS l WHERE l.kind = 'type' AND l.name = r.name)
+  GROUP BY r.name)
+ ORDER BY kind, name;
 
 -- name: jobs/limited_running
--- How many jobs of limited types run or are claimed.
-SELECT type, count(*) FROM compactory.jobs_live WHERE state = 'running' AND limited GROUP BY type;
+-- How many jobs with limits run or are claimed, by type, group and tenant.
+SELECT type, "group", headers ->> %(header)s::text, count(*) FROM compactory.jobs_live
+ WHERE state = 'running' AND limited GROUP BY 1, 2, 3;
 
 -- name: jobs/mark_limited
--- Count the running jobs of an executor whose types have a limit now.
+-- Count the running jobs of an executor that have a limit now.
 UPDATE compactory.jobs_live SET limited = true
- WHERE state = 'running' AND executor = %(executor)s AND type = ANY (%(types)s) AND limited IS NOT TRUE;
+ WHERE state = 'running' AND executor = %(executor)s AND limited IS NOT TRUE
+   AND (type = ANY (%(types)s::text[]) OR headers ->> %(header)s::text = ANY (%(tenants)s::text[])
+        OR "group" ^@ ANY (%(prefixes)s::text[]));
 
--- name: jobs/lock_limit
--- Lock the limit of a type until the end of the transaction. The next statement then sees all earlier claims.
-SELECT pg_try_advisory_xact_lock(%(class)s, hashtext(%(type)s));
+-- name: jobs/lock_limits
+-- Lock limits until the end of the transaction. The next statement then sees all earlier claims.
+SELECT bool_and(pg_try_advisory_xact_lock(%(class)s, hashtext(l.kind || ' ' || l.name)))
+  FROM json_to_recordset(%(limits)s::json) AS l (kind text, name text);
 
--- name: jobs/limit_room
--- How many jobs of a type may start now, and the seconds until its window ends if no more may start in it.
-SELECT least(%(running)s::int8 - (SELECT count(*) FROM compactory.jobs_live WHERE state = 'running' AND limited AND type = %(type)s),
-             %(rate_count)s::int8 - coalesce(r.starts, 0)) AS room,
-       CASE WHEN r.starts >= %(rate_count)s
-            THEN extract(epoch FROM r.begun_at - clock_timestamp())::float8 + %(rate_seconds)s END AS next_due
-  FROM (SELECT clock_timestamp() AS time) AS c
-  LEFT JOIN compactory.job_rates AS r
-    ON r.type = %(type)s AND r.begun_at BETWEEN c.time - %(rate_seconds)s * interval '1 second' AND c.time;
+-- name: jobs/limit_rooms
+-- How many jobs may start now under each limit, and the seconds until its window ends if no more may start in it. Only
+-- limited jobs are read, which the index jobs_running_limited has.
+SELECT l.kind || ' ' || l.name,
+       least(l.running::int8 - CASE WHEN l.running IS NULL THEN NULL
+             WHEN l.kind = 'type' THEN (SELECT count(*) FROM compactory.jobs_live WHERE state = 'running' AND limited AND type = l.name)
+             WHEN l.kind = 'group' THEN (SELECT count(*) FROM compactory.jobs_live
+                                          WHERE state = 'running' AND limited AND "group" ^@ l.name)
+             ELSE (SELECT count(*) FROM compactory.jobs_live
+                    WHERE state = 'running' AND limited AND headers ->> %(header)s::text = l.name) END,
+             l.rate_count::int8 - coalesce(r.starts, 0)) AS room,
+       CASE WHEN r.starts >= l.rate_count
+            THEN extract(epoch FROM r.begun_at - clock_timestamp())::float8 + l.rate_seconds END AS next_due
+  FROM json_to_recordset(%(limits)s::json) AS l (kind text, name text, running int, rate_count int, rate_seconds int)
+ CROSS JOIN (SELECT clock_timestamp() AS time) AS c
+  LEFT JOIN compactory.job_rates AS r ON r.kind = l.kind AND r.name = l.name
+        AND r.begun_at BETWEEN c.time - l.rate_seconds * interval '1 second' AND c.time;
 
 -- name: jobs/count_starts
--- Count jobs that have started in the window of a type, or begin the next window with them.
-INSERT INTO compactory.job_rates AS r (type, begun_at, starts) VALUES (%(type)s, clock_timestamp(), %(starts)s)
-ON CONFLICT (type) DO UPDATE
+-- Count jobs that have started in the window of a limit, or begin the next window with them.
+INSERT INTO compactory.job_rates AS r (kind, name, begun_at, starts) VALUES (%(kind)s, %(name)s, clock_timestamp(), %(starts)s)
+ON CONFLICT (kind, name) DO UPDATE
    SET (begun_at, starts) = (SELECT CASE WHEN c.same THEN r.begun_at ELSE excluded.begun_at END,
                                     excluded.starts + CASE WHEN c.same THEN r.starts ELSE 0 END
                                FROM (SELECT r.begun_at BETWEEN clock_timestamp() - %(rate_seconds)s * interval '1 second'
                                                            AND clock_timestamp() AS same) AS c);
 
--- name: jobs/notify_slot
--- Wake executors that wait for the end of a limited job.
-SELECT pg_notify('compactory_jobs', 'slot');
+-- name: jobs/notify_slots
+-- Wake executors that wait for the ends of jobs with limits.
+SELECT pg_notify('compactory_jobs', payload) FROM unnest(%(payloads)s::text[]) AS payload;
 
 -- name: jobs/notify_limits
 -- Make executors read the limits again.
 SELECT pg_notify('compactory_jobs', 'limits');
 
 -- name: jobs/set_limit
--- Set the limit of a type.
-INSERT INTO compactory.job_limits (type, running, rate_count, rate_seconds, by)
-VALUES (%(type)s, %(running)s, %(rate_count)s, %(rate_seconds)s, %(by)s)
-ON CONFLICT (type) DO UPDATE SET running = excluded.running, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
-                                 since = clock_timestamp(), by = excluded.by;
+-- Set a limit.
+INSERT INTO compactory.job_limits (kind, name, running, rate_count, rate_seconds, by)
+VALUES (%(kind)s, %(name)s, %(running)s, %(rate_count)s, %(rate_seconds)s, %(by)s)
+ON CONFLICT (kind, name) DO UPDATE SET running = excluded.running, rate_count = excluded.rate_count,
+                                       rate_seconds = excluded.rate_seconds, since = clock_timestamp(), by = excluded.by;
 
 -- name: jobs/remove_limit
 -- Remove the limit that an operator has set.
-DELETE FROM compactory.job_limits WHERE type = %(type)s;
+DELETE FROM compactory.job_limits WHERE kind = %(kind)s AND name = %(name)s;

@@ -1,0 +1,131 @@
+"""Claims jobs for an executor: those without limits in one statement, those of each queue with limits apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from compactory_connectors.postgres.pausing import Pauses
+from compactory_connectors.postgres.position import Position
+
+from .attempt import Ended
+from .claim_statements import Batch
+from .claims import Claims
+from .limited_queues import LimitedBatch, LimitedQueues, Room
+from .limits import Limits
+from .rows import Assigned
+from .statements import JobTable
+from .status import Board
+
+__all__ = ["Claimer"]
+
+
+class Claimer:
+    """Owned by the keeper's thread. Raises psycopg.Error."""
+
+    def __init__(self, claims: Claims, board: Board) -> None:
+        self.next_due: float | None = None
+        """Seconds until the next job without a limit is due."""
+        self._claims = claims
+        self._board = board
+        self._position = Position.at(0, 0)
+        self._queues = LimitedQueues()
+
+    def seconds_until_claim(self) -> float | None:
+        """Return the seconds until there is something to claim; None: after a notification."""
+        due = [seconds for seconds in (self.next_due, self._queues.seconds_until_claim()) if seconds is not None]
+        return min(due, default=None)
+
+    def forget_limits(self) -> None:
+        """Read the limits as for a new executor."""
+        self._queues = LimitedQueues()
+
+    def read_whole_table(self, table: JobTable) -> None:
+        """Make the next claim read the whole table."""
+        self._position = Position.at(0, table.newest())
+        self._queues.read_from(self._position)
+        table.claims.read_whole()
+
+    def follow_assignment(self, table: JobTable, assigned: Assigned | None) -> bool:
+        """Take over the assignment, and return jobs of lost partitions that have not begun. False: it is the same."""
+        if assigned == self._claims.assigned:
+            return False
+        self._claims.assigned = assigned
+        self._claims.give_back(lambda job: not self._claims.is_own(job))
+        self.read_whole_table(table)
+        return True
+
+    def follow_pauses(self, table: JobTable, pauses: Pauses) -> None:
+        """Return paused jobs that no thread has started; find those that were resumed."""
+        self._claims.paused_types, self._claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
+        self._claims.give_back(self._claims.is_paused)
+        self._obey(table)
+        self._board.note(paused=pauses.fields())
+
+    def follow_limits(self, table: JobTable) -> None:
+        """Read the limits. If they have changed, count the running jobs that they cover, and claim such jobs apart."""
+        limits = table.limits()
+        if limits == self._queues.limits.all:
+            return
+        self._queues.limits = Limits(limits)
+        table.mark_limited(self._queues.limits)
+        self._obey(table)
+        self._board.note(limits=[limit.fields() for limit in limits])
+
+    def receive(self, table: JobTable, payloads: Collection[str]) -> None:
+        """Act on notifications about limits."""
+        slots = set()
+        for payload in payloads:
+            word, executor, slot = [*payload.split(" ", 2), "", ""][:3]
+            if word == "slot" and executor != str(table.executor):
+                slots.add(slot)
+        self._queues.wake(slots)
+        if "limits" in payloads:
+            self.follow_limits(table)
+
+    def add_ends(self, table: JobTable, attempts: Iterable[Ended], *, is_alone: bool) -> None:
+        """Make others and then this executor claim jobs under the limits of jobs that have ended."""
+        slots = {limit.slot for ended in attempts for limit in self._queues.limits.of_job(ended.chain[0])}
+        if slots and not is_alone:
+            table.claims.notify_slots(slots)
+        if slots:
+            self._queues.wake(slots, others_first=not is_alone)
+
+    def claim(self, table: JobTable, ending: int = 0) -> bool:
+        """Claim jobs beside ``ending`` jobs that end now. Return True if there is more to claim or something new."""
+        request = self._claims.request(ending)
+        batch = Batch(position=self._position)
+        if request.limit:
+            batch = table.claims.claim(request, self._claims.assigned or Assigned((), 1), self._position)
+            self._position, self.next_due = batch.position, batch.next_due
+        self._claims.settle(request, batch)
+        has_locked_groups = len(batch.refused) < len(request.groups)
+        return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)
+
+    def claim_limited(self, table: JobTable) -> bool:
+        """Claim jobs that are under limits, each queue in its own transaction. Return True if there was a job."""
+        assigned = self._claims.assigned
+        if assigned is None or not self._claims.limited_room():
+            return False
+        if self._queues.may_search():
+            table.claims.search_limited(self._queues, assigned)
+        ready = self._queues.ready()
+        limits = {limit.slot: limit for queue in ready for limit in queue.limits}
+        rooms = table.claims.rooms(limits.values()) if limits else {}
+        has_claimed = False
+        for queue in ready:
+            room, count = Room.smallest(rooms[limit.slot] for limit in queue.limits), self._claims.limited_room()
+            if room.jobs <= 0:
+                queue.wait(room.next_due)
+            elif count:
+                batch = table.claims.claim_limited(queue, count, assigned)
+                if isinstance(batch, LimitedBatch):
+                    self._claims.add(batch.chains)
+                    self._queues.settle(queue, batch)
+                    has_claimed = has_claimed or bool(batch.chains)
+                else:
+                    queue.wait(batch)
+        return has_claimed
+
+    def _obey(self, table: JobTable) -> None:
+        table.claims.obey(self._queues.limits, self._claims.paused_types, self._claims.paused_groups)
+        self.read_whole_table(table)
