@@ -632,23 +632,23 @@ $$;
 -- Limits of jobs that operators have set: jobs that run at once, and starts in a window of time. The row of a type replaces
 -- what its handlers declare, which executors keep in job_executors.
 CREATE TABLE compactory.job_limits (
-    name         text        COLLATE "C" NOT NULL,     -- a type, a prefix of groups or a tenant
     running      integer     CHECK (running > 0),
     rate_count   integer     CHECK (rate_count > 0),
     rate_seconds integer     CHECK (rate_seconds > 0),
     since        timestamptz NOT NULL DEFAULT clock_timestamp(),
     by           text        NOT NULL,
     kind         text        COLLATE "C" NOT NULL CHECK (kind IN ('type', 'group', 'tenant')),
+    name         text        COLLATE "C" NOT NULL,     -- the type, the prefix of groups, or the tenant
     PRIMARY KEY (kind, name),
     CHECK ((rate_count IS NULL) = (rate_seconds IS NULL) AND coalesce(running, rate_count) IS NOT NULL)
 );
 
 -- The current window of each limit with a rate: when it began, and the jobs that have started in it.
 CREATE TABLE compactory.job_rates (
-    name     text        COLLATE "C" NOT NULL,
     begun_at timestamptz NOT NULL,
     starts   bigint      NOT NULL,
     kind     text        COLLATE "C" NOT NULL,
+    name     text        COLLATE "C" NOT NULL,
     PRIMARY KEY (kind, name)
 ) WITH (fillfactor = 50);
 

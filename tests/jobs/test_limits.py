@@ -217,7 +217,8 @@ def test_a_rate_lets_no_more_start_in_a_window(bench: Bench, kind: str) -> None:
         " ON b.started_at BETWEEN a.started_at AND a.started_at + interval '0.9 s' GROUP BY a.id"
     )
     assert max(windows) <= 40  # of two windows
-    assert bench.column("SELECT starts FROM compactory.job_rates") == [10]
+    (starts,) = bench.column("SELECT starts FROM compactory.job_rates")
+    assert 1 <= starts <= 20  # of the last window
 
 
 @pytest.mark.parametrize("limited", [{"type_": "slow"}, {"tenant": "north"}])

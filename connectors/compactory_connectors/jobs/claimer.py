@@ -10,7 +10,7 @@ from compactory_connectors.postgres.position import Position
 from .attempt import Ended
 from .claim_statements import Batch
 from .claims import Claims
-from .limited_queues import LimitedBatch, LimitedQueues, Room
+from .limited_queues import LimitedBatch, LimitedQueue, LimitedQueues, Room
 from .limits import Limits
 from .rows import Assigned
 from .statements import JobTable
@@ -108,23 +108,33 @@ class Claimer:
             return False
         if self._queues.may_search():
             table.claims.search_limited(self._queues, assigned)
-        ready = self._queues.ready()
-        limits = {limit.slot: limit for queue in ready for limit in queue.limits}
-        rooms = table.claims.rooms(limits.values()) if limits else {}
         has_claimed = False
-        for queue in ready:
-            room, count = Room.smallest(rooms[limit.slot] for limit in queue.limits), self._claims.limited_room()
-            if room.jobs <= 0:
-                queue.wait(room.next_due)
-            elif count:
-                batch = table.claims.claim_limited(queue, count, assigned)
-                if isinstance(batch, LimitedBatch):
-                    self._claims.add(batch.chains)
-                    self._queues.settle(queue, batch)
-                    has_claimed = has_claimed or bool(batch.chains)
-                else:
-                    queue.wait(batch)
+        for queue in self._queues_with_room(table):
+            if not (count := self._claims.limited_room()):
+                break
+            batch = table.claims.claim_limited(queue, count, assigned)
+            if isinstance(batch, LimitedBatch):
+                self._claims.add(batch.chains)
+                self._queues.settle(queue, batch)
+                has_claimed = has_claimed or bool(batch.chains)
+            else:
+                queue.wait(batch)
         return has_claimed
+
+    def _queues_with_room(self, table: JobTable) -> list[LimitedQueue]:
+        """Return the queues to claim from. One statement asks for the room of several; a claim asks for its own."""
+        ready = self._queues.ready()
+        if len(ready) < 2:
+            return ready
+        rooms = table.claims.rooms({limit.slot: limit for queue in ready for limit in queue.limits}.values())
+        with_room = []
+        for queue in ready:
+            room = Room.smallest(rooms[limit.slot] for limit in queue.limits)
+            if room.jobs > 0:
+                with_room.append(queue)
+            else:
+                queue.wait(room.next_due)
+        return with_room
 
     def _obey(self, table: JobTable) -> None:
         table.claims.obey(self._queues.limits, self._claims.paused_types, self._claims.paused_groups)
