@@ -465,7 +465,7 @@ def test_two_executors_share_and_hand_over(bench: Bench, impatient: None) -> Non
 def test_periodic_jobs_are_enqueued_once_a_tick(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once in the whole fleet; the first tick is one after the first start."""
     from compactory_connectors.jobs import keeper
-    from compactory_connectors.jobs.periodic import Periodic
+    from compactory_connectors.jobs.job import Periodic
 
     asked: set[tuple[int, datetime]] = set()
     tick = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compactory_connectors.jobs import NewJob
-from compactory_connectors.jobs.periodic import Periodic
+from compactory_connectors.jobs.job import Periodic
 
 SPRING, AUTUMN = datetime(2026, 3, 28, 21, tzinfo=UTC), datetime(2026, 10, 24, 21, tzinfo=UTC)
 

@@ -17,9 +17,8 @@ from compactory_connectors.retry import Retry
 from compactory_sql import query
 
 from .handler import Handler, OnFailure, PayloadType
-from .job import TENANT, NewJob
+from .job import TENANT, NewJob, Periodic
 from .limits import JobLimit, limit_of
-from .periodic import Periodic
 from .trace import trace_headers
 
 __all__ = ["Jobs"]
