@@ -284,7 +284,7 @@ def test_many_connectors_in_one_topic(offsets: Offsets) -> None:
 
 
 def test_import_from_connect(offsets: Offsets, unique: Callable[[str], str]) -> None:
-    """A dry run shows which records the topic lacks; the import and one run send them."""
+    """A comparison shows which records the topic lacks; the import and one run send them."""
     topic = unique("connect-offsets")
     Kafka(offsets.kafka).create_topic(topic, partitions=3, config={"cleanup.policy": "compact"})
     shown = in_process("source", "run", "--dry-run", *offsets.article.arguments, "--json").json
@@ -303,9 +303,10 @@ def test_import_from_connect(offsets: Offsets, unique: Callable[[str], str]) -> 
     assert outcome.code == 2
     assert "did you mean article?" in outcome.err
     [table] = offsets("import", *connect, "article", "--dry-run", "--json").json["tables"]
-    difference = table["difference"]
-    assert (difference["same"], difference["lacking"], difference["removed"]) == (4, 1, 0)
-    assert difference["examples"][0]["key"] == "5"
+    assert "what the topic lacks is sent" in table["note"]
+    [compared] = in_process("verify", *offsets.article.arguments, "--kafka", offsets.kafka, "--json").json["topics"]
+    assert (compared["expected"], compared["missing"], compared["extra"], compared["different"]) == (5, 1, 0, 0)
+    assert compared["differences"][0]["key"] == "5"
     assert offsets.stored() is None
     assert offsets("import", *connect, "article").code == 0
     assert "the next run compares every row with the topic" in offsets("show").out

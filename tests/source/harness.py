@@ -213,7 +213,7 @@ class Feed:
 def holding(topic: dict[bytes, bytes]) -> Comparison:
     """The comparison with a topic that holds this."""
     comparison = Comparison()
-    comparison._newest = {hash(key): hash(value) for key, value in topic.items()}
+    comparison.newest = {hash(key): hash(value) for key, value in topic.items()}
     return comparison
 
 

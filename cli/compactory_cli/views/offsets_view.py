@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import counted, decoded, fields, legible, number, print_facts, print_json, say, span, wants_json
+from .terminal import counted, fields, number, print_facts, print_json, say, span, wants_json
 
 if TYPE_CHECKING:
     from compactory_connectors.source.offsets.offset import SourceOffset
@@ -114,32 +114,20 @@ def _facts(table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _change_json(item: Preview) -> dict[str, Any]:
-    change, difference = item.change, item.difference
-    document = fields(change, "table", "topic", "note") | fields(item, "due", "rows") | {"difference": None}
+    change = item.change
+    document = fields(change, "table", "topic", "note") | fields(item, "due", "rows")
     previous = change.previous.offset if change.previous is not None else None
     for name, offset in (("before", previous), ("after", change.offset)):
         document[name] = _offset_json(offset) if offset is not None else None
-    if difference is not None:
-        examples = [{"key": decoded(key), "value": decoded(value)} for key, value in difference.examples]
-        document["difference"] = fields(difference, "same", "lacking", "removed", "held") | {"examples": examples}
-        document["rows"] = difference.lacking
     return document
 
 
 def _effect(item: Preview) -> Iterable[tuple[str, str]]:
-    change, difference = item.change, item.difference
+    change = item.change
     yield "before", _offset_text(change.previous.offset if change.previous is not None else None)
     yield "after", _offset_text(change.offset)
     if item.rows is not None:
         yield "next run", f"sends {counted(item.rows, 'row')}; without this edit {number(item.due or 0)}"
-    if difference is not None:
-        present = counted(difference.same, "row")
-        yield "next run", f"sends {counted(difference.lacking, 'record')}; the topic has {present}"
-        if difference.removed:
-            waiting = ", which is so many that it waits for you" if difference.held else ""
-            yield "removes", f"{counted(difference.removed, 'key')} that the table lacks{waiting}"
-        for position, (key, value) in enumerate(difference.examples, 1):
-            yield f"lacking {position}", f"{legible(key, 'None')} {legible(value, '(tombstone)')}"
     if change.note:
         yield "note", change.note
 

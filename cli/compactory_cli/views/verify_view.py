@@ -81,6 +81,8 @@ def _sentences(outcome: Outcome) -> list[str]:
     sentences = [f"{number(counts[kind])} {text}" for kind, text in _MEANINGS if counts.get(kind)]
     if pending := counts.get("pending"):
         sentences.append(_pending(outcome, pending))
+    if not outcome.polled:
+        sentences.append("no source of the connector has polled it yet")
     sentences += [f"a row that can't be converted: {reason}" for reason in outcome.unreadable]
     if outcome.doubled:
         sentences.append(
@@ -107,8 +109,6 @@ def _pending(outcome: Outcome, count: int) -> str:
         return f"{pending}, and the connector is paused: compactory source resume"
     if outcome.sources:
         return f"{pending}; a source runs and did not get there in time: see its status"
-    if not outcome.polled:
-        return f"{pending}; no source of the connector has polled it yet"
     return f"{pending}, and no source of the connector runs"
 
 

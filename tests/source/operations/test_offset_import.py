@@ -178,9 +178,6 @@ def test_keys_that_the_table_lacks_are_held_when_they_are_many(bench: Bench, con
     connect.poll()
     connect.write(bench.topic, [(b"x%d" % number, b"{}") for number in range(FEW)])
     move(bench, connect)
-    with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
-        found = admin.difference(next(iter(admin.plans)))
-    assert (found.same, found.lacking, found.removed, found.held) == (1, 0, FEW, True)
     with pytest.raises(CompactoryError, match="source approve"):
         bench.once()
     assert all(value is not None for _, value in bench.records())

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from compactory_connectors.source.offsets.stored_offsets import Target, TargetState
+from compactory_connectors.source.polling.removal import Hold
 from compactory_connectors.source.runtime.worker import source_metrics
 from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.status import (
@@ -75,3 +76,12 @@ def test_the_time_of_a_state_is_that_of_its_beginning() -> None:
     assert (board.picture().since, board.picture().detail) == (since, "two")
     board.set_state(SourceState.RUNNING)
     assert board.picture().since > since  # type: ignore[operator]
+
+
+def test_what_an_earlier_session_held_is_not_shown_before_it_is_found_again() -> None:
+    board = StatusBoard("c")
+    board.add_table("public.t", "t", adopted=False)
+    board.hold("public.t", "a poll would remove 9 of 9 keys", Hold(id="x", keys=9, removed=9))
+    board.add_table("public.t", "t", adopted=False)
+    [table] = board.picture().tables
+    assert (table.state, table.held_since, table.removal) == (SourceState.STARTING, None, None)

@@ -17,7 +17,7 @@ import orjson
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.setting import nearest
-from compactory_connectors.kafka.topic_reader import read
+from compactory_connectors.kafka.topic_reader import newest_records
 
 from ..offsets.offset_parts import Cursor
 
@@ -41,17 +41,9 @@ class ConnectOffset:
 
 
 def read_topic(kafka: Kafka, topic: str) -> dict[bytes, bytes | None]:
-    """Return the newest value of every key. Raises ConfigError if the topic does not exist, and Unreachable.
-
-    A key is in several partitions if the topic was extended: the record with the newest timestamp counts.
-    """
-    newest: dict[bytes, tuple[tuple[int, int], bytes | None]] = {}
-    for message in read(kafka, topic):
-        key, value = message.key(), message.value()
-        age = (message.timestamp()[1], message.offset() or 0)
-        if isinstance(key, bytes) and (key not in newest or age >= newest[key][0]):
-            newest[key] = (age, value if isinstance(value, bytes) else None)
-    return {key: value for key, (_, value) in newest.items()}
+    """Return the newest value of every key. Raises ConfigError if the topic does not exist, and Unreachable."""
+    newest = newest_records(kafka, topic).items()
+    return {key: value if isinstance(value := message.value(), bytes) else None for key, message in newest}
 
 
 def connector_offsets(stored: Mapping[bytes, bytes | None], connector: str, where: str) -> list[ConnectOffset]:

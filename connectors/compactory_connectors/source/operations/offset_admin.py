@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.kafka.topic_reader import length
 
 from ..config.connector import ConnectorConfig
@@ -21,31 +20,12 @@ from ..offsets.offset_parts import Cursor, Edit, Phase
 from ..offsets.stored_offsets import StoredOffset, matching_tables, read_offsets
 from ..planning.planner import plan_tables
 from ..planning.table_plan import Reading, TablePlan
-from ..polling.removal import too_many
 from ..polling.table_reader import TableReader, open_reader
 from ..postgres.server import Server, connected
-from ..verify.comparison import Comparison
-from ..verify.key_ranges import living_keys
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Decide, OffsetChange, edit_offsets, imported_offset, moved_offset, refuse_running
 
-__all__ = ["Difference", "OffsetAdmin", "Preview"]
-
-_EXAMPLES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The difference between a table and its topic. ``same`` rows are left out, ``lacking`` records are sent.
-
-    ``removed`` keys are in the topic alone. ``held``: so many are only removed when an operator approves it.
-    """
-
-    same: int
-    lacking: int
-    removed: int
-    held: bool
-    examples: tuple[tuple[bytes | None, bytes | None], ...]
+__all__ = ["OffsetAdmin", "Preview"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +35,6 @@ class Preview:
     change: OffsetChange
     due: int | None = None
     rows: int | None = None
-    difference: Difference | None = None
 
 
 class OffsetAdmin:
@@ -161,36 +140,6 @@ class OffsetAdmin:
         check()
         return edit_offsets(self._connector, self._kafka, decide, edit, check)
 
-    def difference(self, table: str) -> Difference:
-        """Compare every row of a table with its topic.
-
-        Raises psycopg.Error, Unreachable, and CompactoryError for a row that can't be converted.
-        """
-        plan = self.plans[table]
-        has_topic = plan.topic in self._kafka.topics([plan.topic])
-        comparison = Comparison.with_topic(self._kafka, plan.topic) if has_topic else Comparison()
-        topic_keys = comparison.living()
-        lacking = 0
-        examples: list[tuple[bytes | None, bytes | None]] = []
-        try:
-            for page in open_reader(self._server, plan, None).batches(expect=comparison.expect):
-                records = comparison.without_known(page, plan).records
-                lacking += len(records)
-                # the table itself says that deactivated and deleted rows are removed
-                topic_keys.difference_update(hash(record[0]) for record in records if record[1] is None)
-                examples += [(record[0], record[1]) for record in records[: _EXAMPLES - len(examples)]]
-        except RowError as error:
-            raise CompactoryError(f"{plan.label}: {error}") from error
-        row_keys = (hash(key) for keys in living_keys(self._server, plan) for key in keys)
-        removed = len(topic_keys.difference(row_keys)) if plan.sweeps else 0
-        return Difference(
-            same=comparison.left_out,
-            lacking=lacking,
-            removed=removed,
-            held=too_many(removed, len(topic_keys), self._connector.max_removed_percent),
-            examples=tuple(examples),
-        )
-
     def _present_offset(self, plan: TablePlan) -> SourceOffset | None:
         """Return the offset of a table of which everything was polled now; None for one without row versions."""
         reader = open_reader(self._server, plan, None)
@@ -247,15 +196,14 @@ class OffsetAdmin:
 
     def _preview(self, change: OffsetChange) -> Preview:
         """Count the effect, unless a forgotten table does not exist."""
-        if change.offset is not None and change.offset.phase is Phase.COMPARING:
-            return Preview(change=change, difference=self.difference(change.table))
         try:
             plan = self.plans.get(change.table)
         except ConfigError:
             if change.offset is not None:
                 raise
             plan = None
-        if plan is None or plan.reading is Reading.WHOLE:
+        is_compared = change.offset is not None and change.offset.phase is Phase.COMPARING
+        if plan is None or plan.reading is Reading.WHOLE or is_compared:
             return Preview(change=change)
         previous = change.previous.offset if change.previous is not None else None
         due, rows = self.count(change.table, previous), self.count(change.table, change.offset)
@@ -279,7 +227,7 @@ def _is_comparable(plan: TablePlan) -> bool:
 def _import_note(cursor: Cursor | None, *, compare: bool, empty_topic: str | None) -> str:
     if compare:
         prefix = "" if cursor is not None else "no offset of Kafka Connect's; "
-        return f"{prefix}every row is compared with the topic, and what the topic lacks is sent"
+        return f"{prefix}every row is compared with the topic, and what the topic lacks is sent; see compactory verify"
     if cursor is None:
         return "no offset of Kafka Connect's: every row is sent"
     if empty_topic is not None:

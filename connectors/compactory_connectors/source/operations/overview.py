@@ -28,7 +28,7 @@ from ..offsets.stored_offsets import (
 from ..postgres.server import connected, connector_lock
 from ..runtime.claim import TTL
 
-__all__ = ["Overview", "read_overview", "running_sources", "store_target"]
+__all__ = ["Overview", "read_overview", "store_target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,18 +70,14 @@ def read_overview(connector: ConnectorConfig, kafka: Kafka) -> Overview:
         return replace(overview, postgres_error=str(error))
 
 
-def running_sources(connector: ConnectorConfig) -> list[str]:
-    """Return descriptions of the connector's sources that run. Raises Unreachable, ConfigError."""
-    with connected(connector.connection) as server:
-        return server.running_sources(connector.name)
-
-
 def store_target(connector: ConnectorConfig, kafka: Kafka, target: Target) -> None:
     """Store a target for the next process of the connector, and for one that is paused, which reads it now and then.
 
     Raises LeaseLost if a source publishes: it would be fenced without knowing why. Raises Unreachable, ConfigError.
     """
-    if running := running_sources(connector):
+    with connected(connector.connection) as server:
+        running = server.running_sources(connector.name)
+    if running:
         raise LeaseLost(
             f"a source of {connector.name!r} is running: {'; '.join(running)}; it takes orders over HTTP where it was"
             " started with --listen (--url says where); else stop it first"

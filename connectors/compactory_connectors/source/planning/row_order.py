@@ -13,13 +13,12 @@ from psycopg import sql
 
 from compactory_connectors.connect.javatext.java_zone import zone_info
 
-from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import Cursor
 from .table_plan import TablePlan
 
 __all__ = [
     "after_cursor",
     "after_initial",
-    "after_offset",
     "before_limit",
     "format_timestamp",
     "order_columns",
@@ -52,8 +51,15 @@ def order_columns(plan: TablePlan, *, total: bool = True) -> list[sql.Composable
     return [*columns, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
 
 
-def after_cursor(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
-    """Return the condition of rows after a cursor, as the mode has it; None is no bound."""
+def after_cursor(plan: TablePlan, cursor: Cursor, initial: str | None = None) -> sql.Composable:
+    """Return the condition of rows after a cursor, as the mode has it; without its timestamp, after ``initial``."""
+    if cursor.timestamp is None:
+        return _after(plan, initial, cursor.incrementing)
+    return _after(plan, timestamp_text(plan, cursor.timestamp, cursor.timestamp_nanos), cursor.incrementing)
+
+
+def _after(plan: TablePlan, timestamp: str | None, number: int | None) -> sql.Composable:
+    """Return the condition of rows after a timestamp and an id; None is no bound."""
     column = row_timestamp(plan)
     identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
     if column is None:
@@ -61,28 +67,21 @@ def after_cursor(plan: TablePlan, timestamp: str | None, number: int | str | Non
             return sql.SQL("true")
         if number is None:
             return sql.SQL("{} IS NOT NULL").format(identifier)
-        return sql.SQL("{} > {}").format(identifier, _number(number))
+        return sql.SQL("{} > {}").format(identifier, sql.Literal(number))
     if timestamp is None:
         return sql.SQL("{} IS NOT NULL").format(column)
     later = sql.SQL("{} > {}").format(column, sql.Literal(timestamp))
     if identifier is None:
         return later
     same_time = sql.SQL("{} = {} AND {} > {}").format(
-        column, sql.Literal(timestamp), identifier, _number(-1 if number is None else number)
+        column, sql.Literal(timestamp), identifier, sql.Literal(-1 if number is None else number)
     )
     return sql.SQL("({} OR {})").format(same_time, later)
 
 
 def after_initial(plan: TablePlan, initial: str | None) -> sql.Composable | None:
     """Return the bound that ``timestamp.initial`` sets on a first load; None without one."""
-    return after_cursor(plan, initial, None) if initial is not None and plan.timestamps else None
-
-
-def after_offset(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
-    """Return the condition of rows after the cursor of an offset; without one, from ``timestamp.initial`` on."""
-    if offset.timestamp is None:
-        return after_cursor(plan, offset.initial_timestamp, offset.incrementing)
-    return after_cursor(plan, timestamp_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
+    return _after(plan, initial, None) if initial is not None and plan.timestamps else None
 
 
 def before_limit(plan: TablePlan, limit: str) -> sql.Composable | None:
@@ -124,7 +123,3 @@ def format_timestamp(milliseconds: int, nanos: int | None = None, zone: str | No
     if zone is not None:
         time = time.astimezone(zone_info(zone)).replace(tzinfo=None)
     return time.isoformat(sep=" ", timespec="microseconds")
-
-
-def _number(value: int | str) -> sql.Composable:
-    return sql.Literal(value) if isinstance(value, int) else sql.SQL("{}::numeric").format(sql.Literal(value))

@@ -112,11 +112,6 @@ class TablePlan:
         return self.qualified if self.kind is RelationKind.QUERY else f"table {self.qualified}"
 
     @property
-    def timestamp(self) -> str:
-        """The first timestamp column; empty where the mode has none."""
-        return self.timestamps[0] if self.timestamps else ""
-
-    @property
     def order(self) -> tuple[str, ...]:
         """Names of what rows are ordered by, for people: the timestamp, the id, the primary key."""
         names = [" or ".join(self.timestamps)] if self.timestamps else []

@@ -7,7 +7,7 @@ from psycopg import sql
 from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..offsets.offset import SourceOffset
-from ..offsets.offset_parts import Cursor, PartialPoll, Phase, SeenSnapshot
+from ..offsets.offset_parts import PartialPoll, Phase, SeenSnapshot
 from ..planning import row_order
 from ..planning.table_plan import Reading, TablePlan
 
@@ -47,13 +47,6 @@ class Conditions:
             conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.seen_snapshot), place))
         return sql.SQL(" AND ").join(conditions)
 
-    def after_cursor(self, cursor: Cursor) -> sql.Composable:
-        """Return the condition of rows after a cursor, as the real connector's query has it."""
-        text = None
-        if cursor.timestamp is not None:
-            text = row_order.timestamp_text(self.plan, cursor.timestamp, cursor.timestamp_nanos)
-        return row_order.after_cursor(self.plan, text, cursor.incrementing)
-
     def _since(self, base: SourceOffset) -> sql.Composable:
         """Return the condition of row versions after the seen snapshot, and of rows that are sent again."""
         if self.plan.reading is Reading.WHOLE:
@@ -61,7 +54,7 @@ class Conditions:
         unseen = self._unseen(base.seen_snapshot) if base.seen_snapshot else None
         if base.rewind is None:
             return unseen or row_order.after_initial(self.plan, base.initial_timestamp) or sql.SQL("true")
-        resent = self.after_cursor(base.rewind)
+        resent = row_order.after_cursor(self.plan, base.rewind)
         return sql.SQL("({} OR {})").format(unseen, resent) if unseen else resent
 
     def covered_only_by(self, former: PartialPoll, newer: PartialPoll) -> sql.Composable:

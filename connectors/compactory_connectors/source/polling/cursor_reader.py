@@ -105,7 +105,10 @@ class CursorReader(Reader):
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)
         until = row_order.before_limit(self.plan, limit)
-        bounds = [row_order.after_offset(self.plan, base), *([] if until is None else [until])]
+        bounds = [
+            row_order.after_cursor(self.plan, base.cursor, base.initial_timestamp),
+            *([] if until is None else [until]),
+        ]
         return statement(
             "source/rows_after",
             **parts,

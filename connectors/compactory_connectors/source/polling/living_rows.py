@@ -12,15 +12,14 @@ from psycopg import sql
 from compactory_connectors.connect.record.record import KeyParts, RowError
 
 from ..planning.table_plan import TablePlan
-from ..postgres.chunk_reader import ChunkReader, PageFill
+from ..postgres.chunk_reader import ChunkReader
 from ..postgres.poll_transaction import PollSnapshot, poll_transaction, read_transaction
 from ..postgres.server import Server, statement
 from .conditions import Conditions
 
-__all__ = ["LivingRows", "columns_of_keys", "keys_joined", "snapshot_of", "type_name"]
+__all__ = ["LivingRows", "columns_of_keys", "keys_joined", "keys_of_rows", "snapshot_of", "type_name"]
 
 _ALL = sql.SQL("true")
-_ROWS = 10_000  # rows of one fetch
 
 
 @contextmanager
@@ -44,6 +43,14 @@ def columns_of_keys(plan: TablePlan) -> sql.Composable:
     """Return the plan's columns that keys need, with NULL in place of the others."""
     keys = {*plan.rows.key_columns, *plan.rows.case_columns}
     return sql.SQL(", ").join(plan.column(name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns)
+
+
+def keys_of_rows(server: Server, plan: TablePlan, cursor: str, where: sql.Composable) -> Iterator[list[bytes]]:
+    """Yield the record keys of rows, by a cursor of the running transaction. Raises psycopg.Error, RowError."""
+    query = statement("source/keys", columns=columns_of_keys(plan), table=plan.relation(), present=where)
+    reader = ChunkReader(server.connection, cursor, query)
+    while rows := reader.read_page():
+        yield [key for key in map(plan.rows.render_key, rows) if key is not None]
 
 
 class LivingRows:
@@ -97,13 +104,8 @@ class LivingRows:
         return living
 
     def _by_key(self, keys: Collection[bytes], alive: sql.Composable) -> set[bytes]:
-        query = statement("source/keys", columns=self._columns, table=self._plan.relation(), present=alive)
-        reader = ChunkReader(self._server.connection, f"living keys {next(self._passes)}", query, PageFill(_ROWS))
-        render_key = self._plan.rows.render_key
-        living: set[bytes] = set()
-        while rows := reader.read_page():
-            living.update(key for key in map(render_key, rows) if key is not None and key in keys)
-        return living
+        chunks = keys_of_rows(self._server, self._plan, f"living keys {next(self._passes)}", alive)
+        return {key for chunk in chunks for key in chunk if key in keys}
 
 
 def keys_joined(plan: TablePlan, keys: Iterable[KeyParts]) -> dict[str, sql.Composable]:

@@ -89,7 +89,6 @@ class PollHeld(Exception):
     def __init__(self, hold: Hold, detail: str) -> None:
         super().__init__(detail)
         self.hold = hold
-        self.detail = detail
 
 
 def too_many(count: int, keys: int, percent: int) -> bool:

@@ -114,7 +114,7 @@ class ChangeGuard:
     def _values_of(self, topic: str) -> Mapping[int, object]:
         if self._topic_values is None or time.monotonic() - self._topic_read_at > _REUSE_SECONDS:
             with Comparison.with_topic(self._kafka, topic) as comparison:
-                self._topic_values, self._topic_read_at = comparison.values(), time.monotonic()
+                self._topic_values, self._topic_read_at = comparison.newest, time.monotonic()
         return self._topic_values
 
     def _forget_count(self) -> None:

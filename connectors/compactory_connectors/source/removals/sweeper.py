@@ -28,9 +28,7 @@ from ..postgres.server import Server
 from ..verify.comparison import KEYS, Comparison
 from ..verify.key_ranges import KeyRange, KeyRanges, living_keys
 
-__all__ = ["SweepResult", "SweepSteps", "Sweeper", "newest_stamps"]
-
-SweepSteps = Generator[None, None, "SweepResult"]
+__all__ = ["SweepResult", "Sweeper", "newest_stamps"]
 
 _SLICE = 4000  # records of the topic in one step, some 10 ms
 _PAUSE = 0.02  # seconds that a step waits for them
@@ -100,7 +98,7 @@ class Sweeper:
         """Remember vanished keys that stay in the topic for now: the next sweep checks them again."""
         self._remembered = array("q", {hash(copy.key) for copy in vanished})
 
-    def run(self) -> SweepSteps:
+    def run(self) -> Generator[None, None, SweepResult]:
         """Sweep once; close the generator unless it ran to its end."""
         published, self._published = self._published, {}
         remembered = set(self._remembered)

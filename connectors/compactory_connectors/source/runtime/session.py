@@ -233,10 +233,13 @@ class Session:
         may_wait = table.reader.blocking_xid(_FIRST_SNAPSHOT) is not None
         xid = table.reader.blocking_xid(self._server.current_snapshot()) if may_wait else None
         if xid is None:
-            self._context.board.release_from_transaction(table.name)
+            if table.waits_for_transaction:
+                table.waits_for_transaction = False
+                self._context.board.release(table.name)
             return False
         transactions = "; ".join(map(str, open_transactions(self._server, xid))) or "one that has ended meanwhile"
         detail = f"an open transaction has too many later ones to remember: {transactions}"
         log.error("table waits", table=table.name, detail=detail)
-        self._context.board.hold_for_transaction(table.name, detail)
+        table.waits_for_transaction = True
+        self._context.board.hold(table.name, detail)
         return True

@@ -63,6 +63,7 @@ class TableTask:
         self.name = self.plan.qualified
         self.reader = reader
         self.neighbours = neighbours
+        self.waits_for_transaction = False
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self._context = context
         self._server = server

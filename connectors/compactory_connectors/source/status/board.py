@@ -32,7 +32,6 @@ class StatusBoard:
         self._status = SourceStatus(connector=connector, since=time.time())
         self._tables: dict[str, TableStatus] = {}
         self._warnings: dict[str, None] = {}
-        self._waiting: set[str] = set()  # tables that wait for an open transaction
         self._load_logged: dict[str, float] = {}  # when a load was logged last, by the monotonic clock
 
     def picture(self) -> SourceStatus:
@@ -72,10 +71,11 @@ class StatusBoard:
             log.warning(text, connector=self._status.connector)
 
     def add_table(self, table: str, topic: str, *, adopted: bool, reading: Reading | None = None) -> None:
-        """Add a table of a new session; its counters go on."""
+        """Add a table of a new session: its counters go on, and what was held is found again."""
         if reading is not None:
             self._update(table, rows_found_by=reading.value, misses_late_commits=not reading.covered)
-        self._update(table, topic=topic, adopted=adopted, state=SourceState.STARTING, load=None, detail=None)
+        self._update(table, topic=topic, adopted=adopted, load=None, held_since=None, removal=None)
+        self._update(table, state=SourceState.STARTING, detail=None)
 
     def reject_table(self, table: str, detail: str) -> None:
         self._update(table, state=SourceState.FAILED, detail=detail)
@@ -156,17 +156,6 @@ class StatusBoard:
     def release(self, table: str) -> None:
         """Show a table of which nothing waits for an operator any more."""
         self._update(table, state=SourceState.RUNNING, detail=None, held_since=None, removal=None)
-
-    def hold_for_transaction(self, table: str, detail: str) -> None:
-        """Show a table that waits for an open transaction."""
-        self.hold(table, detail)
-        self._waiting.add(table)
-
-    def release_from_transaction(self, table: str) -> None:
-        """End what :meth:`hold_for_transaction` shows, if it does."""
-        if table in self._waiting:
-            self._waiting.discard(table)
-            self.release(table)
 
     def _set(self, **changes: Any) -> None:
         with self._lock:

@@ -5,7 +5,8 @@ end is noted, (2) the stored offset of the source is read, (3) the table is read
 to its end. A newest record from before (1) was written by a poll whose snapshot is older than that of (3). If the row
 differs from it, the row has changed in between. If the offset of (2) covers that change, the source has published it
 before (2), and (4) would have shown that record. It did not: the difference stays. A row that the offset does not cover
-is *pending*, a key with a record after (1) is *changing*; both are checked again.
+is *pending*, a key with a record after (1) is *changing*; both are checked again. Where no source runs, and none has
+stored an offset, a difference stays: nothing is on its way.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class Rules:
     """A row that changes is sent again."""
     sweeps_later: bool = False
     """A sweep is still due."""
+    loads: bool = False
+    """A source runs that has not stored an offset yet: all is still to come."""
 
 
 def check(rows: Iterable[tuple[bytes, int]], record: tuple[bytes, int] | None, rules: Rules) -> Finding:
@@ -108,7 +111,7 @@ def check(rows: Iterable[tuple[bytes, int]], record: tuple[bytes, int] | None, r
         return finding
     if record is not None and record[1] & RecordFlag.LATE:
         return Finding.CHANGING
-    if flags & Row.DUE or (finding is Finding.EXTRA and rules.sweeps_later):
+    if flags & Row.DUE or rules.loads or (finding is Finding.EXTRA and rules.sweeps_later):
         return Finding.PENDING
     return finding
 

@@ -100,8 +100,6 @@ class Comparison:
         self._partitions: set[int] = set()
         self._flags_at = fingerprint.equal_bytes
         self._last_marks: dict[int, int | None] = {}
-        self.left_out = 0
-        """Records that a load need not send."""
 
     @classmethod
     def with_topic(cls, kafka: Kafka, topic: str) -> Self:
@@ -183,12 +181,11 @@ class Comparison:
 
         A record whose key has different values in several partitions is lacking.
         """
-        newest, lacking = self._newest, list[R]()
+        newest, lacking = self.newest, list[R]()
         for record in records:
             if record[0] is not None:
                 number, mark = hash(record[0]), _mark(record[1])
                 if mark != self._last_marks.get(number, mark) or newest.get(number) == mark:
-                    self.left_out += 1
                     continue
                 newest[number] = mark
             lacking.append(record)
@@ -203,17 +200,9 @@ class Comparison:
         removals = tuple(removal for removal in batch.removals if (removal.key, removal.value) in sent)
         return replace(batch, records=records, removals=removals)
 
-    def values(self) -> Mapping[int, object]:
-        """Return each key's value in the topic, as the numbers of `QUICK`; None for a tombstone."""
-        return self._newest
-
-    def living(self) -> set[int]:
-        """Return the numbers of the keys that any partition had with a value, before records were sent."""
-        return {number for number, mark in self._newest.items() if mark is not None}
-
     @cached_property
-    def _newest(self) -> dict[int, object]:
-        """The fingerprint of each key's value in the topic; None for a tombstone."""
+    def newest(self) -> dict[int, object]:
+        """Each key's value in the topic, as the numbers of `QUICK`; None for a tombstone."""
         newest: dict[int, object] = {}
         unpack = self._fingerprint.record.unpack
         for records in self._records.drain():

@@ -13,8 +13,7 @@ from psycopg import sql
 
 from ..planning.table_plan import TablePlan
 from ..polling.conditions import Conditions
-from ..polling.living_rows import columns_of_keys, snapshot_of
-from ..postgres.chunk_reader import ChunkReader
+from ..polling.living_rows import columns_of_keys, keys_of_rows, snapshot_of
 from ..postgres.server import Server, statement
 
 __all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges", "living_keys"]
@@ -117,8 +116,5 @@ def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
 
     Raises psycopg.Error, RowError, and TableReplaced if the table was replaced.
     """
-    parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
     with snapshot_of(server, plan, changed=True):
-        reader = ChunkReader(server.connection, "keys", statement("source/keys", **parts))
-        while rows := reader.read_page():
-            yield [key for key in map(plan.rows.render_key, rows) if key is not None]
+        yield from keys_of_rows(server, plan, "keys", Conditions(plan).present())

@@ -138,11 +138,9 @@ def table_snapshot(server: Server, plan: TablePlan, offset: SourceOffset | None)
 
 def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
     """Return the condition of rows ``t`` that a poll would read now; ``at`` is None without row versions."""
-    if offset is None:
-        return sql.SQL("true")
-    if plan.reading is Reading.CURSOR:
-        return row_order.after_offset(plan, offset)
-    if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
+    if offset is not None and plan.reading is Reading.CURSOR:
+        return row_order.after_cursor(plan, offset.cursor, offset.initial_timestamp)
+    if offset is None or at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
         return sql.SQL("false")  # each poll reads all rows: new ones are not known
     versions = replace(plan, reading=Reading.VERSIONS)
     return Conditions(versions).unseen_rows(_adapted(server, plan, offset, at))

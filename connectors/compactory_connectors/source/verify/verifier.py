@@ -25,7 +25,7 @@ from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .suspects import Suspects
 from .table_side import TableSnapshot, table_snapshot
 
-__all__ = ["Options", "Verifier", "by_topic", "chosen_plans", "verify"]
+__all__ = ["Options", "Verifier", "by_topic", "verify"]
 
 _MOST_SUSPECTS = 50_000
 _MOST_REASONS = 5
@@ -181,7 +181,8 @@ class Verifier:
             removes=is_alone and not appending and not spread,
             updates=not appending,
             # a source removes nothing from a shared topic: a key may belong to another table
-            sweeps_later=any(offset is None or (offset.sweep and len(offsets) == 1) for offset in offsets),
+            sweeps_later=len(offsets) == 1 and any(offset is not None and offset.sweep for offset in offsets),
+            loads=None in offsets and bool(self._sources()),
         )
 
     def _suspects(self, tally: Tally) -> Mapping[int, Finding]:
@@ -254,16 +255,11 @@ def verify(
     """
     with connected(connector.connection) as server:
         plans = plan_tables(server, connector)
-        chosen = chosen_plans(plans, server.database, tables)
+        named = {plan.full_name(server.database): plan for plan in plans}
+        chosen = [named[name] for name in matching_tables(list(named), tables)]
         _refuse_keyless(chosen)
         for name, (topic_plans, is_whole) in by_topic(plans, chosen, topic).items():
             yield Verifier(connector, kafka, server, topic_plans, options, progress).run(name, is_whole=is_whole)
-
-
-def chosen_plans(plans: Sequence[TablePlan], database: str, tables: Sequence[str]) -> list[TablePlan]:
-    """Return the plans of the named tables; all without a name. Raises ConfigError for a name that fits none."""
-    named = {plan.full_name(database): plan for plan in plans}
-    return [named[name] for name in matching_tables(list(named), tables)]
 
 
 def by_topic(
