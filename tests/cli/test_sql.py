@@ -24,7 +24,7 @@ def sql(compactory: Shell, terminals: str) -> Shell:
 def test_install_applies_what_is_missing(sql: Shell) -> None:
     outcome = sql("sql", "install", "--json")
     assert outcome.code == 0
-    assert outcome.json["applied"][0] == {"version": 1, "name": "deleted_rows"}
+    assert outcome.json["applied"][0] == {"version": 1, "name": "source"}
     assert sql("sql", "install", "--json").json == {"applied": []}
     assert sql("sql", "install").out == "nothing to do: every migration has been applied\n"
 
@@ -34,7 +34,7 @@ def test_status_is_exit_code_1_while_something_is_pending(sql: Shell) -> None:
     assert outcome.code == 1
     assert "pending" in outcome.out
     assert "apply them with: compactory sql install" in outcome.out
-    assert "✓ applied migration 1: deleted_rows" in sql("sql", "install").out
+    assert "✓ applied migration 1: source" in sql("sql", "install").out
     outcome = sql("sql", "status")
     assert outcome.code == 0
     assert "no table is adopted" in outcome.out

@@ -4,8 +4,7 @@
 -- switched off.
 SELECT pg_is_in_recovery() AS standby, quote_ident(current_user) AS role, l.oid IS NOT NULL AS installed,
        coalesce(has_schema_privilege(l.relnamespace, 'USAGE') AND has_table_privilege(l.oid, 'SELECT')
-                AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'UPDATE'), false) AS writable,
-       EXISTS (SELECT FROM pg_attribute WHERE attrelid = l.oid AND attname = 'sessions') AS remembers
+                AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'UPDATE'), false) AS writable
   FROM (SELECT set_config('default_transaction_read_only', 'off', false),
                set_config('synchronous_commit', 'off', false),
                set_config('statement_timeout', %(patience)s, false),
@@ -60,12 +59,11 @@ SELECT format('%%s, since %%s', a.application_name, coalesce(date_trunc('second'
    AND l.classid = %(class)s::int8::oid AND l.objid = (%(key)s::int8 & 4294967295)::oid;
 
 -- name: lease/can_store_sessions
--- Whether the lease table has column sessions (migration 9), and this role may write it.
+-- Whether the lease table is installed, and this role may write it.
 SELECT coalesce((SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
                         AND has_table_privilege(c.oid, 'UPDATE')
                    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                   JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'sessions'
-                  WHERE n.nspname = 'compactory' AND c.relname = 'leases'), false) AS remembers;
+                  WHERE n.nspname = 'compactory' AND c.relname = 'leases'), false);
 
 -- name: lease/add_session
 -- Add a session id and remove those that no stored offset names; return the previous ones. No row without a lease.

@@ -41,15 +41,11 @@ class LeaseConnection(WatchedConnection):
 
 
 class RowClaim:
-    """The connector's row in ``compactory.leases``. Owned by one thread at a time. Raises psycopg.Error.
-
-    ``lacks`` names a danger that this kind does not protect from, with the remedy.
-    """
+    """The connector's row in ``compactory.leases``. Owned by one thread at a time. Raises psycopg.Error."""
 
     kind = "lease_table"
 
-    def __init__(self, connection: LeaseConnection, connector: str, holder: str, lacks: str | None) -> None:
-        self.lacks = lacks
+    def __init__(self, connection: LeaseConnection, connector: str, holder: str) -> None:
         self._connection = connection
         self._parameters = {
             "connector": connector,
@@ -78,14 +74,17 @@ class RowClaim:
         self._connection.execute(query("lease/release"), self._parameters)
 
     def _status(self, **fields: Any) -> LeaseStatus:
-        return LeaseStatus(kind=self.kind, lacks=self.lacks, **fields)
+        return LeaseStatus(kind=self.kind, **fields)
 
     def _row(self, name: str) -> dict[str, Any] | None:
         return self._connection.cursor(row_factory=dict_row).execute(query(name), self._parameters).fetchone()
 
 
 class LockClaim:
-    """An advisory lock of the lease's connection. See :class:`RowClaim`."""
+    """An advisory lock of the lease's connection. See :class:`RowClaim`.
+
+    ``lacks`` names the dangers that a lock does not protect from, with the remedy.
+    """
 
     kind = "advisory_lock"
 
@@ -132,8 +131,7 @@ def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Cl
     if row["standby"]:
         raise ConfigError(STANDBY)
     if row["writable"]:
-        older = f"{_UNDETECTED}: the table of leases is an older one: compactory sql install"
-        return RowClaim(connection, connector, holder, None if row["remembers"] else older)
+        return RowClaim(connection, connector, holder)
     if not row["installed"]:
         return LockClaim(connection, connector, "install the table of leases with: compactory sql install")
     role = row["role"]

@@ -32,20 +32,25 @@ INSERT INTO compactory.operator_log (who, part, action, object, count)
 VALUES (format('%s (%s@%s)', by, session_user, current_database()), part, action, object, count);
 $$;
 
--- Default privileges of the installing role may have granted rights, and PUBLIC may call new functions.
+-- Only the owner may read the tables and call the functions; triggers need no right to fire. Every grant is revoked, because
+-- default privileges of the installing role may have granted more than EXECUTE to PUBLIC.
 DO $$
 DECLARE
     granted record;
 BEGIN
     FOR granted IN
         SELECT DISTINCT object, a.grantee
-          FROM (SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass AS object, relowner AS owner,
-                       relacl AS acl
-                  FROM pg_class WHERE relnamespace = 'compactory'::regnamespace
-                   AND relname IN ('paused', 'operator_log', 'operator_log_id_seq')
+          FROM (SELECT 'SCHEMA compactory' AS object, nspowner AS owner, coalesce(nspacl, acldefault('n', nspowner)) AS acl
+                  FROM pg_namespace WHERE nspname = 'compactory'
+                UNION ALL
+                SELECT 'SCHEMA ' || nspname, nspowner, coalesce(nspacl, acldefault('n', nspowner))
+                  FROM pg_namespace WHERE nspname = 'compactory_staging'
+                UNION ALL
+                SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass, relowner, relacl
+                  FROM pg_class WHERE relnamespace = 'compactory'::regnamespace AND relkind IN ('r', 'p', 'S')
                 UNION ALL
                 SELECT 'FUNCTION ' || oid::regprocedure, proowner, coalesce(proacl, acldefault('f', proowner))
-                  FROM pg_proc WHERE pronamespace = 'compactory'::regnamespace AND proname = 'log_act') AS objects,
+                  FROM pg_proc WHERE pronamespace = 'compactory'::regnamespace) AS objects,
                aclexplode(acl) AS a
          WHERE a.grantee <> owner
     LOOP

@@ -1,5 +1,5 @@
--- Jobs: work that a transaction leaves behind. A job is in jobs_live until it has succeeded or was cancelled; then its row
--- moves to jobs_finished, so that what executors read stays small. Both are partitions of compactory.jobs, by state.
+-- Jobs. A job is in jobs_live until it succeeds or is cancelled; then its row moves to jobs_finished, so that the table
+-- that executors read stays small. Both are partitions of compactory.jobs, by state.
 CREATE SEQUENCE compactory.jobs_id_seq;
 
 CREATE TABLE compactory.jobs (
@@ -7,24 +7,25 @@ CREATE TABLE compactory.jobs (
     type        text        COLLATE "C" NOT NULL,
     state       text        COLLATE "C" NOT NULL DEFAULT 'scheduled',
     "group"     text        COLLATE "C",           -- jobs of one group run one after the other, in order of ids
-    origin      text,                              -- murmur2 of it names the partition, as for the key of a record
+    origin      text,                              -- its murmur2 hash decides the partition, as for a record key
     place       integer     NOT NULL,              -- that hash without its sign; modulo the number of partitions
     payload     jsonb       NOT NULL,
     headers     jsonb,                             -- name to text: trace context, tenant
     run_at      timestamptz NOT NULL,
-    last_only   boolean     NOT NULL DEFAULT false, -- supersedes older scheduled ones of its group and type
+    last_only   boolean     NOT NULL DEFAULT false, -- cancels older scheduled jobs of its group and type
     unique_key  text,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     position    bigint,                            -- due jobs are read in this order; NULL: not due, or not scheduled
     attempt     integer     NOT NULL DEFAULT 0,
     rescues     integer     NOT NULL DEFAULT 0,    -- how often its executor died
     holds       boolean     NOT NULL DEFAULT true, -- later jobs of the group wait for it
-    cancelling  boolean     NOT NULL DEFAULT false, -- to be cancelled once the attempt under way has ended
+    cancelling  boolean     NOT NULL DEFAULT false, -- to be cancelled when the running attempt ends
     executor    bigint,                            -- runs the attempt
-    token       bigint,                            -- of the attempt: who does not know it can't end the job
+    token       bigint,                            -- of the attempt; needed to end the job
     started_at  timestamptz,
     finished_at timestamptz,
-    last_error  text
+    last_error  text,
+    limited     boolean                            -- true: it had a limit when it was claimed
 ) PARTITION BY LIST (state);
 
 CREATE TABLE compactory.jobs_live PARTITION OF compactory.jobs (PRIMARY KEY (id))
@@ -37,6 +38,7 @@ CREATE INDEX jobs_group ON compactory.jobs_live ("group", id) WHERE "group" IS N
 CREATE INDEX jobs_last ON compactory.jobs_live ("group", type, id) WHERE last_only AND "group" IS NOT NULL;
 CREATE INDEX jobs_running ON compactory.jobs_live (executor) WHERE state = 'running';
 CREATE INDEX jobs_running_group ON compactory.jobs_live ("group") WHERE state = 'running' AND "group" IS NOT NULL;
+CREATE INDEX jobs_running_limited ON compactory.jobs_live (type) WHERE state = 'running' AND limited;
 CREATE INDEX jobs_failed ON compactory.jobs_live (id) WHERE state = 'failed';
 CREATE UNIQUE INDEX jobs_unique ON compactory.jobs_live (type, unique_key) WHERE unique_key IS NOT NULL AND state <> 'failed';
 
@@ -45,12 +47,13 @@ CREATE TABLE compactory.jobs_finished PARTITION OF compactory.jobs (PRIMARY KEY 
     WITH (autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX jobs_finished_at ON compactory.jobs_finished (finished_at);
 
--- A row for each executor that runs: its heartbeat is its lease on the jobs that name it.
+-- The running executors. The heartbeat is the lease on the jobs that an executor has claimed.
 CREATE TABLE compactory.job_executors (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text        NOT NULL,               -- host and process
     pool       text        NOT NULL,               -- executors that divide the partitions among them
     types      text[]      NOT NULL,
+    limits     jsonb       NOT NULL DEFAULT '[]',  -- of types, as its handlers declare them
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     beat_at    timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
@@ -92,9 +95,9 @@ BEGIN
 END
 $$;
 
--- Enqueues in the caller's transaction, in the order of the arrays; returns the ids in that order, for a unique key that
--- is taken the id of the job that has it. The transaction has its own id before a job has one: an executor's look at what
--- runs depends on that order.
+-- Enqueues in the caller's transaction, in the order of the arrays; returns the ids in that order. If a job with the
+-- unique key exists, returns its id. The transaction gets its own id before a job's: an executor compares positions with
+-- the running transactions.
 CREATE FUNCTION compactory.enqueue_all(types text[], payloads text[], groups text[], origins text[], places integer[],
                                        run_ats timestamptz[], last_only boolean[], unique_keys text[], headers text[])
 RETURNS SETOF bigint
@@ -163,25 +166,25 @@ SELECT compactory.enqueue_all(ARRAY[type], ARRAY[coalesce(payload, 'null')::text
                               ARRAY[run_at], ARRAY[last_only], ARRAY[unique_key], ARRAY[headers::text])
 $$;
 
--- Default privileges of the installing role may have granted rights, and PUBLIC may call new functions.
-DO $$
-DECLARE
-    granted record;
-BEGIN
-    FOR granted IN
-        SELECT DISTINCT object, a.grantee
-          FROM (SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || oid::regclass AS object, relowner AS owner,
-                       relacl AS acl
-                  FROM pg_class WHERE relnamespace = 'compactory'::regnamespace AND relkind IN ('r', 'p', 'S') AND relname LIKE 'job%'
-                UNION ALL
-                SELECT 'FUNCTION ' || oid::regprocedure, proowner, coalesce(proacl, acldefault('f', proowner))
-                  FROM pg_proc WHERE pronamespace = 'compactory'::regnamespace
-                   AND proname IN ('murmur2', 'enqueue_all', 'enqueue')) AS objects,
-               aclexplode(acl) AS a
-         WHERE a.grantee <> owner
-    LOOP
-        EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
-                       CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
-    END LOOP;
-END
-$$;
+-- Limits of jobs that operators have set: jobs that run at once, and starts in a window of time. The row of a type replaces
+-- what its handlers declare, which executors keep in job_executors.
+CREATE TABLE compactory.job_limits (
+    kind         text        COLLATE "C" NOT NULL CHECK (kind IN ('type', 'group', 'tenant')),
+    name         text        COLLATE "C" NOT NULL,  -- the type, the prefix of groups, or the tenant
+    running      integer     CHECK (running > 0),
+    rate_count   integer     CHECK (rate_count > 0),
+    rate_seconds integer     CHECK (rate_seconds > 0),
+    since        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    by           text        NOT NULL,
+    PRIMARY KEY (kind, name),
+    CHECK ((rate_count IS NULL) = (rate_seconds IS NULL) AND coalesce(running, rate_count) IS NOT NULL)
+);
+
+-- The current window of each limit with a rate: when it began, and the jobs that have started in it.
+CREATE TABLE compactory.job_rates (
+    kind     text        COLLATE "C" NOT NULL,
+    name     text        COLLATE "C" NOT NULL,
+    begun_at timestamptz NOT NULL,
+    starts   bigint      NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITH (fillfactor = 50);
