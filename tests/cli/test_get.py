@@ -59,7 +59,6 @@ def test_a_bare_topic_is_looked_up_by_the_records_key(compactory: Shell, kafka: 
     outcome = compactory("get", topic, "T2", "--kafka", kafka)
     assert outcome.code == 1
     assert "looked up by the record's key, such as '" in outcome.err
-    assert json.loads(compactory("get", topic, "T2", "--by", "terminalId", "--kafka", kafka).out) == TERMINAL
 
 
 def test_a_bad_record_is_told_from_a_missing_key(compactory: Shell, kafka: str, topic: str) -> None:
@@ -172,10 +171,3 @@ def test_named_directories_of_a_server(compactory: Shell, server: str) -> None:
         "no directory 'tarifs'; did you mean tariffs?",
         "no directory 'u'; known are t, tariffs",
     ]
-
-
-def test_a_server_looks_up_by_its_own_key_alone(compactory: Shell, server: str) -> None:
-    outcome = compactory("get", "my terminals", "T/2 ä", "--by", "terminalId", COMPACTORY_URL=server)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "--by" in outcome.err
-    assert "--kafka" in outcome.err

@@ -36,8 +36,8 @@ def test_validate_shows_topic_key_fields_and_sql(compactory: Shell, article: Art
     assert (table["rows"], table["adopted"]) == (5, False)
     assert table["sql"].startswith("SELECT")
     assert (connector["mode"], table["cursor"]) == ("timestamp+incrementing", ["updated_date", "id"])
-    assert (table["kind"], table["misses_late_commits"], table["left_out"]) == ("table", False, [])
-    assert table["schema"][0] == {"name": "id", "type": "bigint", "nullable": False, "used": True}
+    assert (table["kind"], table["misses_late_commits"]) == ("table", False)
+    assert table["schema"][0] == {"name": "id", "type": "bigint", "nullable": False, "used": True, "in_key": True}
     assert any("no index on updated_date" in warning for warning in table["warnings"])
 
     lines = compactory("source", "validate", *article.arguments).out.splitlines()

@@ -20,9 +20,6 @@ __all__ = ["delete", "put"]
 Name = Annotated[str, argument("DIRECTORY", 'A directory with mastered = "kafka".')]
 Key = Annotated[str, argument("KEY", "The entry's key.")]
 IfMatch = Annotated[str | None, option("--if-match", "ETAG", "Write only if the entry has this ETag.")]
-IdempotencyKey = Annotated[
-    str | None, option("--idempotency-key", "KEY", "A repeat with this key gets the first answer.")
-]
 
 
 def put(
@@ -32,7 +29,6 @@ def put(
     merge: Annotated[bool, flag("--merge", "Merge VALUE into the entry (RFC 7396).")] = False,
     create: Annotated[bool, flag("--create", "Write only if the key has no entry.")] = False,
     if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Create, replace or change an entry, through the server at COMPACTORY_URL.
 
@@ -43,22 +39,22 @@ def put(
     document = _parse_document(sys.stdin.read() if value == "-" else value)
     with _entries(directory) as entries:
         if merge:
-            stored = entries.patch(key, document, if_match=if_match, idempotency_key=idempotency_key)
+            stored = entries.patch(key, document, if_match=if_match)
         else:
-            stored = entries.put(key, document, if_match=if_match, create=create, idempotency_key=idempotency_key)
+            stored = entries.put(key, document, if_match=if_match, create=create)
     if wants_json():
         print_json({"key": stored.key, "value": stored.value, "etag": stored.etag, "offset": str(stored.token)})
     else:
         output().print_json(data=stored.value)
 
 
-def delete(directory: Name, key: Key, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
+def delete(directory: Name, key: Key, if_match: IfMatch = None) -> None:
     """Remove an entry, through the server at COMPACTORY_URL.
 
     Example: `compactory delete tenants t1`
     """
     with _entries(directory) as entries:
-        token = entries.delete(key, if_match=if_match, idempotency_key=idempotency_key)
+        token = entries.delete(key, if_match=if_match)
     answer({"key": key, "offset": str(token)}, f"removed, at {token}")
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from ..context.flags import LogLevel, argument, flag, option
 from ..context.session import Problems, begin
 
 if TYPE_CHECKING:
-    from compactory import Directory
     from compactory_api.http.listen import Listen
+    from compactory_console import Console
 
     from ..context.configuration import Configuration
 
@@ -31,21 +30,8 @@ def serve(
     ] = False,
     drain: Annotated[
         float,
-        option(
-            "--drain",
-            "SECONDS",
-            "After SIGTERM accept requests for this time, with readiness off.",
-            min=0,
-            max=300,
-        ),
+        option("--drain", "SECONDS", "After SIGTERM accept requests for this time, not ready.", min=0, max=300),
     ] = 0.0,
-    missing_topic: Annotated[
-        Literal["fail", "wait"] | None,
-        option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet."),
-    ] = None,
-    start_stale: Annotated[
-        bool, flag("--start-stale", "Answer at once from complete directories on disk, and catch up meanwhile.")
-    ] = False,
     with_console: Annotated[bool, flag("--console", "Serve the console too, at /console.")] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
@@ -57,52 +43,45 @@ def serve(
     Example: `compactory serve terminal_acquirer --kafka localhost:9092 --listen 0.0.0.0:8080`
     """
     configuration = begin(LogLevel.INFO)
-    from compactory_mastered.rules import rule_problems
+    import structlog
 
-    problems = Problems()
-    directories = problems.of(partial(_directories, configuration, names or ()))
-    problems.add(rule_problems(directories or ()))
-    kafka = problems.of(configuration.kafka)
-    backend = problems.of(configuration.backend)
-    if start_stale and backend is None:
-        problems.add(["--start-stale needs a folder: write path and backend into [store] of compactory.toml"])
+    from compactory import Directory, GlobalStore
     from compactory_api.http.access import Access
     from compactory_api.http.listen import Listen
+    from compactory_api.server import Server
+    from compactory_mastered.rules import rule_problems
 
+    from ..views.progress import LoadingLine
+
+    problems = Problems()
+    chosen = problems.of(partial(configuration.chosen, names or (), "serve")) or []
+    directories = [configuration.directory(name) or Directory(name) for name in chosen]
+    problems.add(rule_problems(directories))
+    kafka = problems.of(configuration.kafka)
+    backend = problems.of(configuration.backend)
     place = problems.of(partial(Listen.parse, listen or configuration.listen))
     host = place.host if place is not None else "localhost"
     access = problems.of(partial(Access.for_listener, host, configuration.tokens, no_auth=no_auth))
     problems.raise_any()
-    assert directories is not None
     assert kafka is not None
     assert place is not None
     assert access is not None
-    import structlog
-
-    from compactory import GlobalStore
-    from compactory_api.server import Server
-
-    from ..views.loading_bars import LoadingBar
-
     with place.bind() as bound:
         url = Listen(place.host, bound.getsockname()[1])
-        bar = LoadingBar("loading", lines=False)
-        options = dict(configuration.store_options)
-        options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
-        options |= {"start_stale": True} if start_stale else {}
-        store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
+        line = LoadingLine("loading", logs=False)
+        options = configuration.store_options
         server = Server(
-            store,
+            GlobalStore(kafka.properties(), directories, backend=backend, on_progress=line.update, **options),
             access=access,
             options=replace(configuration.server_options, drain=drain),
-            loading=bar,
+            loading=line,
             mounted=(_CONSOLE, _console(configuration, url)) if with_console else None,
         )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)
 
 
-def _console(configuration: Configuration, own: Listen) -> Any:
+def _console(configuration: Configuration, own: Listen) -> Console:
     """Return the console over this server and those of [console]."""
     from compactory_console import Console
 
@@ -110,9 +89,3 @@ def _console(configuration: Configuration, own: Listen) -> Any:
 
     options = console_options(configuration, own.host, (), prefix=_CONSOLE)
     return Console(replace(options, servers=[f"http://{own}", *options.servers]))
-
-
-def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
-    from compactory import Directory
-
-    return [configuration.directory(name) or Directory(name) for name in configuration.chosen(names, "serve")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -110,22 +111,21 @@ def _preview(config: SinkConfig, kafka: Kafka) -> None:
     if wants_json():
         print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in previews]})
     else:
-        _print_previews(config, previews)
+        for note in config.notes:
+            write(note)
+        for item in previews:
+            _print_preview(item)
     if any(item.refused for item in previews):
         raise typer.Exit(1)
 
 
-def _print_previews(config: SinkConfig, previews: list[TopicPreview]) -> None:
-    for note in config.notes:
-        write(note)
-    for item in previews:
-        write(f"{item.topic} → table {item.table}")
-        if item.columns:
-            write(item.sql)
-            rows = (("NULL" if text is None else text for text in row) for row in item.rows)
-            print_table(item.columns, rows)
-        for line in item.refused:
-            output().print(line, style="red", highlight=False, markup=False)
+def _print_preview(item: TopicPreview) -> None:
+    write(f"{item.topic} → table {item.table}")
+    if item.columns:
+        write(item.sql)
+        print_table(item.columns, (("NULL" if text is None else text for text in row) for row in item.rows))
+    for line in item.refused:
+        output().print(line, style="red", highlight=False, markup=False)
 
 
 @app.command("status")
@@ -168,8 +168,7 @@ def show_sink_offsets(sink: Sink) -> None:
     from compactory_connectors.sink.offsets import partition_offsets
 
     with _connect_to_sink() as connection:
-        offsets = partition_offsets(connection, sink)
-    print_tables(Table("partitions", offsets, _OFFSETS))
+        print_tables(Table("partitions", partition_offsets(connection, sink), _OFFSETS))
 
 
 @offsets_app.command("set")
@@ -214,11 +213,9 @@ def list_failed_records(
 
     Example: `compactory sink failed accounts`
     """
-    from compactory_connectors.sink.offsets import partition_offsets
     from compactory_connectors.sink.operators import failed_records
 
-    with _connect_to_sink() as connection:
-        partition_offsets(connection, sink)  # refuses a name that no sink has
+    with _connect_to_sink(sink) as connection:
         records = failed_records(connection, sink, topic, partition, offset)
     print_tables(Table("records", records, _FAILED, "no record is set aside"))
     if records:
@@ -227,11 +224,7 @@ def list_failed_records(
 
 @app.command("retry")
 def retry_records(
-    sink: Sink,
-    topic: OneTopic = None,
-    partition: OnePartition = None,
-    offset: OneOffset = None,
-    by: By = None,
+    sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None, by: By = None
 ) -> None:
     """Try records that were set aside again, in the running sink, and those that wait behind them.
 
@@ -239,7 +232,7 @@ def retry_records(
     """
     from compactory_connectors.sink import operators
 
-    _change_records(partial(operators.retry, by=by), "will be tried again", sink, topic, partition, offset)
+    _change_records(partial(operators.retry, by=by), "will be tried again", sink, (topic, partition, offset))
 
 
 @app.command("drop")
@@ -257,21 +250,19 @@ def drop_records(
     """
     from compactory_connectors.sink import operators
 
-    act = partial(operators.drop, by=by)
-    _change_records(act, "dropped", sink, topic, partition, offset, all_named=everything)
+    chosen = topic, partition, offset
+    _change_records(partial(operators.drop, by=by), "dropped", sink, chosen, needs_choice=not everything)
 
 
-def _change_records(act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
+def _change_records(act: Any, outcome: str, sink: str, chosen: tuple[Any, ...], *, needs_choice: bool = False) -> None:
     from compactory.errors import CompactoryError
-    from compactory_connectors.sink.offsets import partition_offsets
 
-    some = any(item is not None for item in chosen)
-    with _connect_to_sink() as connection:
-        partition_offsets(connection, sink)  # refuses a name that no sink has
-        if not some and not all_named:
+    has_choice = any(item is not None for item in chosen)
+    with _connect_to_sink(sink) as connection:
+        if needs_choice and not has_choice:
             refuse("which records? give --topic, --partition or --offset, or --all")
         count = act(connection, sink, *chosen)
-    if some and not count:
+    if has_choice and not count:
         raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
     print_count(count, "record", outcome)
 
@@ -291,10 +282,15 @@ def create_sink_roles(
     give_roles(lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print)
 
 
-def _connect_to_sink() -> AbstractContextManager[psycopg.Connection[Any]]:
-    from compactory_connectors.sink.offsets import open_sink
+@contextmanager
+def _connect_to_sink(sink: str | None = None) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection to the database. Raises ConfigError if no sink of this name has written to it."""
+    from compactory_connectors.sink.offsets import open_sink, partition_offsets
 
-    return connected(open_sink)
+    with connected(open_sink) as connection:
+        if sink is not None:
+            partition_offsets(connection, sink)
+        yield connection
 
 
 add_pausing(app, _connect_to_sink, "sink", "its processes keep their partitions and apply nothing.", "accounts")

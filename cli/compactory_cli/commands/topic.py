@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,34 +24,6 @@ app = App(name="topic", help="Create topics.")
 
 _VISIBLE = 5.0  # seconds in which a broker describes a new topic
 _POLICY, _REPLICAS = "cleanup.policy", "min.insync.replicas"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Topic:
-    """A topic to create; -1 means the broker's default."""
-
-    name: str
-    partitions: int
-    replication: int
-    config: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
-    """A topic as it is now; ``problem`` says how an existing topic differs from what its users need."""
-
-    topic: str
-    created: bool
-    partitions: int
-    cleanup_policy: str
-    problem: str | None = None
-
-    def line(self) -> str:
-        """Return the result as markup."""
-        text = f"{self.topic}: {counted(self.partitions, 'partition')}, {_POLICY}={self.cleanup_policy}"
-        if self.problem is not None:
-            return f"[red]✗[/] {text}; {self.problem}"
-        return f"[green]✓[/] created {text}" if self.created else f"[green]✓[/] {text}; it exists already"
 
 
 @app.command("create")
@@ -77,87 +48,64 @@ def create_topics(
     """
     configuration = begin()
     kafka = configuration.kafka()
-    topics = {
-        topic.name: topic
-        for name in configuration.chosen(names or (), "topic create")
-        for topic in [_requested_topic(configuration, name, partitions, replication, no_compact, provider or ())]
-    }
-    results = _create(kafka, topics.values())
+    topics: dict[str, dict[str, Any]] = {}
+    for name in configuration.chosen(names or (), "topic create"):
+        topic, settings = _requested(configuration, name, provider or (), is_compacted=not no_compact)
+        topics[topic] = settings | {
+            "partitions": partitions or settings["partitions"],
+            "replication": replication or settings["replication"],
+        }
+    created = {topic: kafka.create_topic(topic, **settings) for topic, settings in topics.items()}
+    results = [_result(kafka, topic, created[topic], settings) for topic, settings in topics.items()]
     if wants_json():
-        print_json({"topics": [asdict(result) for result in results]})
-    else:
-        for result in results:
-            say(result.line())
-    if any(result.problem for result in results):
+        print_json({"topics": results})
+    for result in () if wants_json() else results:
+        mark = "[green]✓[/]" if result["problem"] is None else "[red]✗[/]"
+        end = f"; {result['problem']}" if result["problem"] else "" if result["created"] else "; it exists already"
+        text = f"{result['topic']}: {counted(result['partitions'], 'partition')}, {_POLICY}={result['cleanup_policy']}"
+        say(f"{mark} {'created ' if result['created'] else ''}{text}{end}")
+    if any(result["problem"] for result in results):
         raise typer.Exit(1)
 
 
-def _requested_topic(
-    configuration: Configuration,
-    name: str,
-    partitions: int | None,
-    replication: int | None,
-    no_compact: bool,
-    providers: Iterable[str],
-) -> _Topic:
-    """Return the topic of a directory, or of this name. Raises ConfigError for a connector that is unusable."""
-    default_partitions, default_replication = configuration.topic_defaults
-    config = {} if no_compact else {_POLICY: "compact"}
+def _requested(
+    configuration: Configuration, name: str, providers: Sequence[str], *, is_compacted: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return the topic of a directory, or of this name, and its settings. Raises ConfigError."""
+    partitions, replication = configuration.topic_defaults
+    config = {_POLICY: "compact"} if is_compacted else {}
     topic, settings = name, configuration.directories.get(name)
     if settings is not None:
         topic, rules = settings.directory.topic, settings.directory.rules
         if rules is not None and rules.min_insync_replicas > 1:
             config[_REPLICAS] = str(rules.min_insync_replicas)
         if settings.connector is not None:
-            creations = [item.topics for item in load_connectors([settings.connector], list(providers))]
-            for creation in creations[:1]:
+            for connector in load_connectors([settings.connector], providers)[:1]:
+                creation = connector.topics
                 config |= creation.configs
-                default_partitions = creation.partitions if creation.partitions > 0 else default_partitions
-                factor = creation.replication_factor
-                default_replication = factor if factor > 0 else default_replication
-    return _Topic(
-        name=topic,
-        partitions=partitions or default_partitions,
-        replication=replication or default_replication,
-        config=config,
-    )
+                partitions = creation.partitions if creation.partitions > 0 else partitions
+                replication = creation.replication_factor if creation.replication_factor > 0 else replication
+    return topic, {"partitions": partitions, "replication": replication, "config": config}
 
 
-def _create(kafka: Kafka, topics: Iterable[_Topic]) -> list[_Result]:
-    created = {
-        topic.name: kafka.create_topic(
-            topic.name, partitions=topic.partitions, replication=topic.replication, config=topic.config
-        )
-        for topic in topics
-    }
+def _result(kafka: Kafka, topic: str, created: bool, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a topic as it is now; ``problem`` says what an existing one lacks, with the command that mends it."""
+    requested: dict[str, str] = settings["config"]
     deadline = time.monotonic() + _VISIBLE
-    descriptions, configs = kafka.topics(created), kafka.topic_configs(created)
-    while not created.keys() <= descriptions.keys() & configs.keys() and time.monotonic() < deadline:
+    while True:
+        description, config = kafka.topics([topic]).get(topic), kafka.topic_configs([topic]).get(topic)
+        if (description is not None and config is not None) or time.monotonic() >= deadline:
+            break
         time.sleep(0.05)
-        descriptions, configs = kafka.topics(created), kafka.topic_configs(created)
-    results = []
-    for topic in topics:
-        config = topic.config | configs.get(topic.name, {})
-        description = descriptions.get(topic.name)
-        results.append(
-            _Result(
-                topic=topic.name,
-                created=created[topic.name],
-                partitions=len(description.partitions) if description is not None else max(topic.partitions, 1),
-                cleanup_policy=config.get(_POLICY, "delete"),
-                problem=None if created[topic.name] else _problem(topic, config),
-            )
-        )
-    return results
-
-
-def _problem(topic: _Topic, config: dict[str, str]) -> str | None:
-    """Return what an existing topic lacks, with the command that mends it; None if nothing."""
-    policy = topic.config.get(_POLICY)
-    lacking = {_POLICY: policy} if policy is not None and config.get(_POLICY, policy) != policy else {}
-    if int(config.get(_REPLICAS, 1)) < (replicas := int(topic.config.get(_REPLICAS, 1))):
-        lacking[_REPLICAS] = str(replicas)
-    if not lacking:
-        return None
-    settings = ",".join(f"{name}={value}" for name, value in lacking.items())
-    return f"run kafka-configs.sh --alter --topic {topic.name} --add-config {settings}"
+    config = requested | (config or {})
+    lacking = [name for name in (_POLICY,) if name in requested and config[name] != requested[name]]
+    lacking += [_REPLICAS] if int(config.get(_REPLICAS, 1)) < int(requested.get(_REPLICAS, 1)) else []
+    changes = ",".join(f"{name}={requested[name]}" for name in lacking)
+    problem = f"run kafka-configs.sh --alter --topic {topic} --add-config {changes}" if lacking else None
+    return {
+        "topic": topic,
+        "created": created,
+        "partitions": len(description.partitions) if description is not None else max(settings["partitions"], 1),
+        "cleanup_policy": config.get(_POLICY, "delete"),
+        "problem": None if created else problem,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,12 +17,16 @@ from ..context.session import Problems, all_of, refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.verify.checker import Outcome
 
     from ..context.configuration import Configuration
 
 __all__ = ["verify_tables"]
+
+_MOST_KEYS = 10_000  # of one request
+_PAUSE = 0.5  # seconds between two comparisons while a source repairs
 
 
 def verify_tables(
@@ -66,27 +72,62 @@ def verify_tables(
     from compactory_connectors.source.verify.verifier import Options, verify
 
     from ..views.verify_view import exit_code_of_outcomes, progress, show_outcomes
-    from .verify_repair import Repairs
 
-    repairs = Repairs(configuration, kafka, url) if repair else None
     most_differences = MOST_REPAIRS if repair else max(limit, 1)  # keys to keep: those to show, or to send again
     options = Options(wait=wait, most_differences=most_differences, digests=digests)
     outcomes: list[Outcome] = []
+    repaired = 0
     with progress() as report:
         for connector, topic in pairs:
-
-            def compare(connector: ConnectorConfig = connector, topic: str | None = topic) -> list[Outcome]:
-                return list(verify(connector, kafka, options, tables=tables or (), topic=topic, progress=report))
-
-            connector_outcomes = compare()
-            if repairs is not None and any(outcome.different for outcome in connector_outcomes):
-                repairs.run(connector, connector_outcomes, approved=approve)
-                connector_outcomes = repairs.settled(compare, wait)
-            outcomes += connector_outcomes
-    repaired = repairs.sent if repairs else None
-    show_outcomes(outcomes, limit=limit, values=values, repaired=repaired)
+            compare = partial(verify, connector, kafka, options, tables=tables or (), topic=topic, progress=report)
+            compared = list(compare())
+            if repair and any(outcome.different for outcome in compared):
+                sent, by_source = _repair(configuration, connector, kafka, compared, url or configuration.url, approve)
+                repaired += sent
+                compared = list(compare())
+                deadline = time.monotonic() + wait
+                while by_source and any(outcome.different for outcome in compared) and time.monotonic() < deadline:
+                    time.sleep(_PAUSE)
+                    compared = list(compare())
+            outcomes += compared
+    show_outcomes(outcomes, limit=limit, values=values, repaired=repaired if repair else None)
     if code := exit_code_of_outcomes(outcomes):
         raise typer.Exit(code)
+
+
+def _repair(
+    configuration: Configuration,
+    connector: ConnectorConfig,
+    kafka: Kafka,
+    outcomes: Sequence[Outcome],
+    url: str | None,
+    approved: bool,
+) -> tuple[int, bool]:
+    """Send every differing key again: by the running source, else by this process.
+
+    Return the number of keys, and True if a source sends some. Raises ConfigError, StepFailed, LeaseLost, Unreachable.
+    """
+    from compactory_connectors.source.runtime.repair import refuse_repair, repair
+
+    refuse_repair(connector, outcomes, approved=approved)
+    count, by_source = 0, False
+    for outcome in outcomes:
+        keys = [difference.key for difference in outcome.differences]
+        count += len(keys)
+        if keys and not outcome.sources:
+            repair(connector, kafka, outcome.tables[0], keys)
+        elif keys:
+            if url is None:
+                refuse(
+                    f"a source of {connector.name!r} runs and has to do the repair: {'; '.join(outcome.sources)};"
+                    " give --url with the address that its --listen has, or stop it first"
+                )
+            by_source = True
+            server = configuration.server(url, orders=True)
+            for start in range(0, len(keys), _MOST_KEYS):
+                page = [base64.b64encode(key).decode() for key in keys[start : start + _MOST_KEYS]]
+                server.order(connector.name, "resend", table=outcome.tables[0], document={"keys_base64": page})
+    return count, by_source
 
 
 def _resolve_targets(

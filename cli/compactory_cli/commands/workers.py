@@ -15,7 +15,7 @@ from compactory_connectors.source.runtime.worker import SourceWorker
 from compactory_connectors.source.status.status import SourceStatus
 
 from ..context.worker import Health, stopping
-from ..views.loading_bars import Bars, bars_of_loads
+from ..views.progress import ProgressLines, lines_of_loads
 from ..views.terminal import counted, print_json, say, wants_json
 
 __all__ = ["run_sources"]
@@ -48,8 +48,8 @@ def run_sources(
         with health(shown):
             for thread in threads:
                 thread.start()
-            with Bars() as bars:
-                _join(threads, stop, lambda: bars.show(bars_of_loads(source.status() for source in sources)))
+            with ProgressLines() as lines:
+                _join(threads, stop, lambda: lines.show(lines_of_loads(source.status() for source in sources)))
     _raise(failures)
     interrupted = once and stop.is_set()
     statuses = [source.status() for source in sources]

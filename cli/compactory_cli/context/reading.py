@@ -10,7 +10,7 @@ from compactory import Directory, GlobalStore
 from compactory.errors import ConfigError
 from compactory.nearest import nearest
 
-from ..views.loading_bars import LoadingBar
+from ..views.progress import LoadingLine
 from .configuration import Configuration
 
 __all__ = ["read", "resolve"]
@@ -40,10 +40,10 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
     """
     to_read = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in to_read}))
-    bar = LoadingBar(f"reading {topics}", lines=configuration.log_level is None)
+    line = LoadingLine(f"reading {topics}", logs=configuration.log_level is None)
     properties = configuration.kafka().properties()
-    store = GlobalStore(properties, to_read, on_progress=bar.update, unusable_directory="serve")
-    with bar:
+    store = GlobalStore(properties, to_read, on_progress=line.update, unusable_directory="serve")
+    with line:
         store.start()
     try:
         yield store

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.padding import Padding
 
+from .tables import document
 from .terminal import (
     counted,
     decoded,
     fields,
     json_or_text,
     legible,
-    output,
     print_facts,
+    print_indented_table,
     print_json,
     say,
-    table,
     wants_json,
 )
 
 if TYPE_CHECKING:
-    from compactory_connectors.kafka.producer_record import ProducerRecord
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.operations.preview import ConnectorPreview, TablePreview
 
@@ -33,110 +31,83 @@ __all__ = ["show_previews"]
 def show_previews(previews: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, records: bool) -> None:
     """Print the tables of each connector, with ``records`` their first records too."""
     if wants_json():
-        connectors = [
-            {
-                "connector": config.name,
-                "server": config.connection.server,
-                "mode": config.mode.value,
-                "tables": [_table_preview_json(item) for item in shown.tables],
-                **fields(shown, "warnings", "notes"),
-            }
-            for config, shown in previews
-        ]
-        print_json({"connectors": connectors})
+        print_json({"connectors": [_connector_json(config, preview) for config, preview in previews]})
         return
-    for config, shown in previews:
+    for config, preview in previews:
         say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
-        print_facts((("warning", warning) for warning in shown.warnings), style="yellow")
-        print_facts(("note", note) for note in shown.notes)
-        for item in shown.tables:
-            _plan(item, schema=not records)
+        print_facts((("warning", warning) for warning in preview.warnings), style="yellow")
+        print_facts(("note", note) for note in preview.notes)
+        for table in preview.tables:
+            say(f"\n  {escape(table.table)} → topic [bold]{escape(table.topic)}[/]")
+            print_facts(_facts(table), "    ")
+            print_facts((("skipped", reason) for reason in table.skipped), "    ", "yellow")
+            print_facts((("warning", warning) for warning in table.warnings), "    ", "yellow")
             if records:
-                _records(item)
+                _print_records(table)
+            else:
+                _print_columns(table)
 
 
-def _table_preview_json(item: TablePreview) -> dict[str, Any]:
-    return {
-        **fields(item, "table", "kind", "topic", "mode", "cursor", "rows", "key_columns", "columns"),
-        **fields(item, "rows_found_by", "misses_late_commits"),
-        "left_out": [column.name for column in item.schema if not column.used],
-        "schema": [fields(column, "name", "type", "nullable", "used") for column in item.schema],
-        "fields": _value_fields(item),
-        **fields(item, "adopted", "notifies", "sql", "skipped", "warnings"),
-        "records": [
-            {"key": decoded(record[0]), "value": json_or_text(record[1]), **_topic(record)} for record in item.records
-        ],
-    }
+def _connector_json(config: ConnectorConfig, preview: ConnectorPreview) -> dict[str, Any]:
+    tables = [
+        document(table) | {"fields": _value_fields(table), "records": _records(table)} for table in preview.tables
+    ]
+    names = {"connector": config.name, "server": config.connection.server, "mode": config.mode.value}
+    return names | fields(preview, "warnings", "notes") | {"tables": tables}
 
 
-def _plan(item: TablePreview, *, schema: bool) -> None:
-    say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
-    facts = {
-        "kind": f"{item.kind}, {counted(item.rows, 'row')}",
-        "key": ", ".join(item.key_columns) or "none",
-        "order": ", ".join(item.cursor) or "none",
-        "finds": item.rows_found_by,
-        "late": "commits are missed (no guarantee 8)"
-        if item.misses_late_commits
-        else "commits are found (guarantee 8)",
-        "columns": ", ".join(item.columns),
-        "fields": ", ".join(_value_fields(item)) or _no_fields(item),
-        "adopted": _adopted(item),
-        "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
-    }
-    print_facts(facts.items(), "    ")
-    print_facts((("skipped", reason) for reason in item.skipped), "    ", "yellow")
-    print_facts((("warning", warning) for warning in item.warnings), "    ", "yellow")
-    if schema:
-        _schema(item)
+def _records(table: TablePreview) -> list[dict[str, Any]]:
+    """Return the first records as JSON, with the topic where transforms send rows to several."""
+    return [
+        {"key": decoded(key), "value": json_or_text(value), **({"topic": topic[0]} if topic else {})}
+        for key, value, *topic in table.records
+    ]
 
 
-def _schema(item: TablePreview) -> None:
+def _facts(table: TablePreview) -> Iterator[tuple[str, str]]:
+    yield "kind", f"{table.kind}, {counted(table.rows, 'row')}"
+    yield "key", ", ".join(table.key_columns) or "none"
+    yield "order", ", ".join(table.cursor) or "none"
+    yield "finds", table.rows_found_by
+    yield "late", f"commits are {'missed (no guarantee 8)' if table.misses_late_commits else 'found (guarantee 8)'}"
+    yield "columns", ", ".join(table.columns)
+    yield "fields", ", ".join(_value_fields(table)) or "not known: no row has a JSON object as its value"
+    yield "adopted", _adopted(table)
+    yield "sql", table.sql.strip() if "--" in table.sql else " ".join(table.sql.split())
+
+
+def _adopted(table: TablePreview) -> str:
+    if table.kind not in {"table", "partitioned table"}:
+        return f"no: a {table.kind} can't be"
+    if not table.adopted:
+        return f"no; run compactory sql adopt {table.table} --key … for hard deletes and less work a poll"
+    return "yes, and wakes the source" if table.notifies else "yes; polled, it does not wake the source"
+
+
+def _print_columns(table: TablePreview) -> None:
     """Print each column with its type, and whether it is in key and value."""
-    rows = (
+    rows = [
         (
             column.name,
             column.type,
             "yes" if column.nullable else "no",
             "key and value" if column.in_key else "value" if column.used else "left out",
         )
-        for column in item.schema
-    )
-    output().print(Padding(table(("column", "type", "null", "in the record"), rows), (1, 4), expand=False))
+        for column in table.schema
+    ]
+    print_indented_table(("column", "type", "null", "in the record"), rows)
 
 
-def _adopted(item: TablePreview) -> str:
-    if item.kind not in {"table", "partitioned table"}:
-        return f"no: a {item.kind} can't be"
-    if not item.adopted:
-        return f"no; run compactory sql adopt {item.table} --key … for hard deletes and less work a poll"
-    return "yes, and wakes the source" if item.notifies else "yes; polled, it does not wake the source"
+def _print_records(table: TablePreview) -> None:
+    topics = ("topic",) if any(len(record) > 2 for record in table.records) else ()
+    rows = [(legible(key), legible(value, "(tombstone)"), *topic) for key, value, *topic in table.records]
+    print_indented_table(("key", "value", *topics), rows)
+    say(f"    {len(table.records)} of {counted(table.rows, 'record')}; nothing was written")
 
 
-def _records(item: TablePreview) -> None:
-    routed = any(len(record) != 2 for record in item.records)
-    shown = table(
-        ("key", "value", *(("topic",) if routed else ())),
-        ((legible(record[0]), legible(record[1], "(tombstone)"), *_topic(record).values()) for record in item.records),
-    )
-    output().print(Padding(shown, (1, 4), expand=False))
-    say(f"    {len(item.records)} of {counted(item.rows, 'record')}; nothing was written")
-
-
-def _topic(record: ProducerRecord) -> dict[str, str]:
-    """Return the topic of a record that names its own, where transforms send rows to several."""
-    return {} if len(record) == 2 else {"topic": record[2]}
-
-
-def _value_fields(item: TablePreview) -> list[str]:
+def _value_fields(table: TablePreview) -> list[str]:
     """Return the fields of the first record's value."""
-    first = next((record[1] for record in item.records if record[1] is not None), b"{}")
-    document = json_or_text(first)
-    payload = document.get("payload", document) if isinstance(document, dict) else {}
+    values = (json_or_text(record[1]) for record in table.records if record[1] is not None)
+    first = next(values, None)
+    payload = first.get("payload", first) if isinstance(first, dict) else None
     return list(payload) if isinstance(payload, dict) else []
-
-
-def _no_fields(item: TablePreview) -> str:
-    if any(record[1] is not None for record in item.records):
-        return "not shown: values are not JSON objects"
-    return "not known: no row has a value to show"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from .moment import moment_text
 from .tables import Column, Table, print_tables
-from .terminal import marked, number, print_facts, print_json, say, span, wants_json, warn, write
+from .terminal import fields, marked, number, print_facts, print_json, say, span, wants_json, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -21,6 +21,27 @@ __all__ = ["is_healthy", "show_overviews", "show_status"]
 
 _COLOURS = {"RUNNING": "green", "STANDBY": "green", "PAUSED": "yellow", "WAITING": "yellow", "STARTING": "yellow"}
 _BAD = {"FAILED", "HELD", "STOPPED"}
+_TABLES = (
+    Column("table"),
+    Column("state", lambda state: marked(_colour(state), state)),
+    Column("topic"),
+    Column("records", number, "rows_total", right=True),
+    Column("errors", number, "errors_total", right=True),
+    Column("behind", span, "lag_seconds"),
+    Column("last record", lambda at: _ago(at) if at else None, "last_publish"),
+)
+
+
+def _written_text(stored: StoredOffset) -> str:
+    return moment_text(int(stored.written_at * 1_000_000)) if stored.value is not None else "forgotten"
+
+
+def _edit_text(stored: StoredOffset) -> str:
+    edit = stored.reset or (stored.offset.edited if stored.offset is not None else None)
+    return f"{edit.by}: {edit.command}" if edit is not None else ""
+
+
+_OFFSETS = (Column("table"), Column("offset written", None, _written_text), Column("by hand", None, _edit_text))
 
 
 def is_healthy(connector: dict[str, Any]) -> bool:
@@ -37,45 +58,29 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str) -> None:
     if not connectors:
         write(f"{place} runs no connectors")
     for connector in connectors:
-        _head(
-            connector["connector"],
-            f"[{_colour(connector['state'])}]{connector['state']}[/]",
-            _for(connector.get("since")),
-        )
-        print_facts(_of_connector(connector))
-        if connector["tables"]:
-            print_tables(Table("tables", connector["tables"], _TABLES))
-        for text in [connector["detail"], *_details(connector["tables"], connector["detail"])]:
-            if text:
-                say(f"  [yellow]![/] {escape(text)}")
+        state = connector["state"]
+        say(f"[bold]{escape(connector['connector'])}[/] [{_colour(state)}]{state}[/] {_for(connector.get('since'))}")
+        print_facts(_facts(connector))
+        print_tables(Table("tables", connector["tables"], _TABLES))
+        for text in filter(None, [connector["detail"], *_details(connector)]):
+            say(f"  [yellow]![/] {escape(text)}")
 
 
 def show_overviews(overviews: Sequence[Overview], unanswered: str | None) -> None:
     """Print what Kafka and Postgres know of connectors. ``unanswered`` is the error of asking their process."""
     if wants_json():
-        print_json(
-            {
-                "asked": None,
-                "unanswered": unanswered,
-                "connectors": [_overview_json(overview) for overview in overviews],
-            }
-        )
+        print_json({"asked": None, "unanswered": unanswered, "connectors": [*map(_overview_json, overviews)]})
         return
     if unanswered:
         warn(unanswered)
     write("no process was asked (--url): this is what Kafka and Postgres know")
     for overview in overviews:
-        _head(overview.connector, "", "")
-        print_facts(_of_overview(overview))
-        offsets = Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published")
-        print_tables(offsets)
+        say(f"[bold]{escape(overview.connector)}[/]")
+        print_facts(_overview_facts(overview))
+        print_tables(Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published"))
 
 
-def _head(name: str, state: str, since: str) -> None:
-    say(" ".join(part for part in (f"[bold]{escape(name)}[/]", state, since) if part))
-
-
-def _of_connector(connector: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _facts(connector: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if connector["target"] != "RUNNING":
         stored = "" if connector["target_stored"] else ", not stored yet: a restart of the process would end it"
         yield "target", f"{connector['target']} {_for(connector['target_since'])}{stored}"
@@ -83,13 +88,22 @@ def _of_connector(connector: dict[str, Any]) -> Iterable[tuple[str, str]]:
         holder = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'an unknown process'}"
         yield "lease", holder + (f"; {lease['lacks']}" if lease.get("lacks") else "")
     if beat := connector.get("heartbeat"):
-        ago = span(max(0.0, time.time() - beat["committed_at"]))
-        yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
+        yield "heartbeat", f"{_ago(beat['committed_at'])}, {duration(beat['seconds'])} from commit to Kafka"
     if transaction := connector.get("open_transaction"):
         yield "waits for", str(transaction["text"])
 
 
-def _of_overview(overview: Overview) -> Iterable[tuple[str, str]]:
+def _details(connector: dict[str, Any]) -> Iterator[str]:
+    """Yield loads and details of tables, except a detail that equals their connector's."""
+    for row in connector["tables"]:
+        if load := row.get("load"):
+            remaining = f", {span(load['eta'])} left" if load["eta"] is not None else ""
+            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{remaining}"
+        if row["detail"] and row["detail"] != connector["detail"]:
+            yield f"{row['table']}: {row['detail']}"
+
+
+def _overview_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     target = overview.target_state
     yield "target", f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
     if overview.postgres_error is not None:
@@ -100,47 +114,14 @@ def _of_overview(overview: Overview) -> Iterable[tuple[str, str]]:
     yield "sessions", "; ".join(overview.sessions) or "none: nothing is published now"
 
 
-_TABLES = (
-    Column("table"),
-    Column("state", lambda state: marked(_COLOURS.get(state, "red"), state)),
-    Column("topic"),
-    Column("records", number, "rows_total", right=True),
-    Column("errors", number, "errors_total", right=True),
-    Column("behind", span, "lag_seconds"),
-    Column("last record", lambda at: f"{span(time.time() - at)} ago" if at else None, "last_publish"),
-)
-_OFFSETS = (
-    Column("table"),
-    Column("offset written", None, lambda stored: _written(stored)[0]),
-    Column("by hand", None, lambda stored: _written(stored)[1]),
-)
-
-
-def _details(rows: Sequence[dict[str, Any]], connector_detail: str | None) -> Iterable[str]:
-    """Yield loads and details of tables, except a detail that equals their connector's."""
-    for row in rows:
-        if load := row.get("load"):
-            remaining = f", {span(load['eta'])} left" if load["eta"] is not None else ""
-            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{remaining}"
-        if row["detail"] and row["detail"] != connector_detail:
-            yield f"{row['table']}: {row['detail']}"
-
-
-def _written(stored: StoredOffset) -> tuple[str, str]:
-    edit = stored.reset or (stored.offset.edited if stored.offset is not None else None)
-    when = moment_text(int(stored.written_at * 1_000_000)) if stored.value is not None else "forgotten"
-    return when, f"{edit.by}: {edit.command}" if edit is not None else ""
-
-
 def _overview_json(overview: Overview) -> dict[str, Any]:
+    is_known = overview.postgres_error is None
     return {
         "connector": overview.connector,
         "state": None,
         "target": overview.target_state.target.value,
         "target_since": overview.target_state.since,
-        "lease": None
-        if overview.postgres_error is not None
-        else {"holder": overview.holder, "renewed": overview.renewed},
+        "lease": fields(overview, "holder", "renewed") if is_known else None,
         "sessions": list(overview.sessions),
         "postgres": overview.postgres_error,
         "tables": [
@@ -156,3 +137,7 @@ def _colour(state: str) -> str:
 
 def _for(at: float | None) -> str:
     return "" if at is None else f"for {span(max(0.0, time.time() - at))}"
+
+
+def _ago(at: float) -> str:
+    return f"{span(max(0.0, time.time() - at))} ago"

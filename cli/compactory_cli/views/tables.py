@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from .terminal import decoded, legible, marked, number, print_json, print_table, wants_json
@@ -36,10 +37,19 @@ class Column:
         return value if value is None or self.show is None else self.show(value)
 
 
-def document(item: Any) -> Any:
-    """Return a dataclass or a mapping as JSON: times in ISO 8601, bytes as text."""
-    values = item if isinstance(item, Mapping) else {part.name: getattr(item, part.name) for part in fields(item)}
-    return {name: _json(value) for name, value in values.items()}
+def document(value: Any) -> Any:
+    """Return a value as JSON: dataclasses as objects, times in ISO 8601, bytes as text."""
+    if is_dataclass(value):
+        return {field.name: document(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {document(name): document(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    return decoded(value) if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +110,3 @@ def failed_columns(*place: Column) -> tuple[Column, ...]:
         Column("failed", time_text, "failed_at"),
         Column("reason", None, lambda item: item.reason or "waits for an earlier one of its key"),
     )
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return decoded(value) if isinstance(value, bytes) else value

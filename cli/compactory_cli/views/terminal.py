@@ -28,6 +28,7 @@ __all__ = [
     "output",
     "print_count",
     "print_facts",
+    "print_indented_table",
     "print_json",
     "print_table",
     "printable",
@@ -135,6 +136,13 @@ def print_table(
     """Print a table on stdout, or the text ``none`` if it has no rows."""
     cells = list(rows)
     output().print(table(columns, cells, right=right) if cells or none is None else none)
+
+
+def print_indented_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table below the facts of something."""
+    from rich.padding import Padding
+
+    output().print(Padding(table(columns, rows), (1, 4), expand=False))
 
 
 def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str = "dim") -> None:

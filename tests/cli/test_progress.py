@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from compactory.loading import Loading
-from compactory_cli.views import loading_bars
-from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
+from compactory_cli.views import progress
+from compactory_cli.views.progress import LoadingLine, ProgressLines, lines_of_loads
 from compactory_connectors.source.polling.reader import Load
 from compactory_connectors.source.status.board import StatusBoard
 from tests.api.serving import ask
@@ -28,22 +28,22 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 
 def test_it_tells_share_rate_and_time_left() -> None:
-    told = loading_bars._loading_text(Loading(read=250_000, total=1_000_000, seconds=0.5))
+    told = progress._loading_text(Loading(read=250_000, total=1_000_000, seconds=0.5))
     assert told == "25%  250,000 of 1,000,000  500,000/s  2 s left"
-    assert loading_bars._loading_text(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
-    assert loading_bars._loading_text(Loading(read=0, total=0, seconds=0.5)) == ""
+    assert progress._loading_text(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
+    assert progress._loading_text(Loading(read=0, total=0, seconds=0.5)) == ""
 
 
 def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with LoadingBar("reading t") as bar:
+    with LoadingLine("reading t") as bar:
         bar.update(Loading(read=1, total=7, seconds=0.1))
         assert caplog.messages == [], "a short one is not"
-        monkeypatch.setattr(loading_bars, "_SAY_EVERY", 0)
+        monkeypatch.setattr(progress, "_LOG_EVERY", 0)
         bar.update(Loading(read=2, total=8, seconds=0.5))
     assert caplog.messages == ["reading t: 2 of 8 offsets (25%), 4 a second, 2 s left"]
-    with LoadingBar("reading t", lines=False) as bar:
+    with LoadingLine("reading t", logs=False) as bar:
         bar.update(Loading(read=1, total=7, seconds=0.1))
     assert len(caplog.messages) == 1
     shown = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
     assert "\x1b" not in shown.err, "no bar; log lines go there where a test before has set logging up"
 
 
-def test_a_terminal_sees_a_bar_and_the_answer_alone_goes_to_stdout(
+def test_a_terminal_sees_a_line_and_the_answer_alone_goes_to_stdout(
     compactory: Shell, kafka: str, topics: Topics
 ) -> None:
     """An open transaction holds the load as long as the test looks."""
@@ -101,34 +101,28 @@ def test_a_server_waits_for_a_topic_where_the_file_says_so(compactory: Shell, ka
     assert process.returncode == 0
 
 
-def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
-    outcome = compactory("serve", "t", "--start-stale", "--kafka", kafka)
-    assert outcome.code == 2
-    assert "--start-stale needs a folder: write path and backend into [store]" in outcome.err
-
-
-def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_of_sources_are_lines_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a table; nothing is left of them when they end, nor anything shown where stderr is no terminal."""
     seen = io.StringIO()
-    monkeypatch.setattr(loading_bars, "error_output", lambda: Console(file=seen, force_terminal=True, width=120))
+    monkeypatch.setattr(progress, "error_output", lambda: Console(file=seen, force_terminal=True, width=120))
     board = StatusBoard("c")
     for table in ("public.a", "public.b"):
         board.add_table(table, table, adopted=False)
-    with Bars() as bars:
-        bars.show(bars_of_loads([board.picture()]))
+    with ProgressLines() as lines:
+        lines.show(lines_of_loads([board.picture()]))
         assert seen.getvalue() == ""
         board.record_load("public.a", Load(rows=250_000, of=1_000_000, seconds=2.0))
         board.record_load("public.b", Load(rows=1, of=2, seconds=1.0))
-        bars.show(bars_of_loads([board.picture()]))
+        lines.show(lines_of_loads([board.picture()]))
         eventually(lambda: "250,000 of 1,000,000  125,000/s  6 s left" in seen.getvalue(), 5)
         assert "loading public.b" in seen.getvalue()
         board.record_poll("public.a", 1_000_000)
         board.record_poll("public.b", 2)
-        bars.show(bars_of_loads([board.picture()]))
+        lines.show(lines_of_loads([board.picture()]))
         assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
-    monkeypatch.setattr(loading_bars, "error_output", lambda: Console(file=plain))
+    monkeypatch.setattr(progress, "error_output", lambda: Console(file=plain))
     board.record_load("public.a", Load(rows=1, of=2, seconds=1.0))
-    with Bars() as bars:
-        bars.show(bars_of_loads([board.picture()]))
+    with ProgressLines() as lines:
+        lines.show(lines_of_loads([board.picture()]))
     assert plain.getvalue() == ""

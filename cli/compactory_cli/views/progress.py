@@ -1,0 +1,101 @@
+"""Progress of loads: a line with rate and remaining time on a terminal, else log lines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+from rich.markup import escape
+
+from .terminal import error_output, number
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from compactory.loading import Loading
+    from compactory_connectors.source.status.status import SourceStatus
+
+__all__ = ["LoadingLine", "ProgressLines", "lines_of_loads"]
+
+log = logging.getLogger("compactory.loading")
+
+_LOG_EVERY = 5.0  # seconds between two log lines
+
+
+class ProgressLines:
+    """Lines on stderr until the block ends, if stderr is a terminal. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.show(())
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Show these lines instead of the previous ones."""
+        text = escape("\n".join(lines))
+        if self._status is not None and not text:
+            self._status.stop()
+            self._status = None
+        elif self._status is not None:
+            self._status.update(text)
+        elif text and error_output().is_terminal:
+            self._status = error_output().status(text)
+            self._status.start()
+
+
+class LoadingLine:
+    """A line on stderr while its block runs; if stderr is not a terminal, a log line every 5 seconds.
+
+    Pass ``update`` to a store as ``on_progress``. Belongs to the thread that runs the block. ``logs`` is False if the
+    store's own log lines are shown.
+    """
+
+    def __init__(self, name: str, *, logs: bool = True) -> None:
+        self._name = name
+        self._logs = logs and not error_output().is_terminal
+        self._logged_at = time.monotonic()
+        self._lines = ProgressLines()
+
+    def __enter__(self) -> Self:
+        log.setLevel(logging.INFO)  # shown at every log level: a load takes minutes
+        self._lines.show([self._name])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lines.show(())
+
+    def update(self, loading: Loading) -> None:
+        """Show the load's progress."""
+        self._lines.show([f"{self._name}  {_loading_text(loading)}"])
+        if self._logs and time.monotonic() - self._logged_at >= _LOG_EVERY:
+            self._logged_at = time.monotonic()
+            log.info("%s: %s", self._name, loading)
+
+
+def lines_of_loads(statuses: Iterable[SourceStatus]) -> list[str]:
+    """Return a line for each table that a connector loads."""
+    return [
+        f"loading {table.table}  {_rate_text(load.rows, load.of, load.rate, load.eta)}"
+        for status in statuses
+        for table in status.tables
+        if (load := table.load) is not None
+    ]
+
+
+def _rate_text(completed: int, total: int, rate: float, seconds_left: float | None) -> str:
+    """Return ``250,000 of 1,000,000  125,000/s  6 s left``."""
+    text = f"{number(completed)} of {number(total)}  {rate:,.0f}/s"
+    return text if seconds_left is None else f"{text}  {seconds_left:.0f} s left"
+
+
+def _loading_text(loading: Loading) -> str:
+    """Return share, rate and remaining time; an empty text while the total is not known."""
+    if not loading.total:
+        return ""
+    return f"{loading.share:.0%}  {_rate_text(loading.read, loading.total, loading.rate, loading.eta_seconds)}"
