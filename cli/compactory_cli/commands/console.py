@@ -26,9 +26,7 @@ _LISTEN = "127.0.0.1:8081"
 
 def run_console(
     listen: Annotated[str, option("--listen", "HOST:PORT", "Address to listen on.")] = _LISTEN,
-    server: Annotated[
-        list[str] | None, option("--server", "URL", "A process to show, beside those of [console]; may be repeated.")
-    ] = None,
+    server: Annotated[list[str] | None, option("--server", "URL", "Another process to show; repeatable.")] = None,
     provider: Providers = None,
 ) -> None:
     """Show directories, their changes and every worker in a browser, until SIGTERM or Ctrl-C.

@@ -32,9 +32,7 @@ _SERVED = (*_NAMES, _STATE, *_COUNTS, Column("age", seconds, "age_seconds", righ
 
 
 def directories(
-    names: Annotated[
-        list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml or of the server, or topics.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories (default: all), or topics.")] = None,
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 

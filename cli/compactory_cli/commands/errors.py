@@ -33,12 +33,10 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 
 
 def list_errors(
-    names: Annotated[
-        list[str] | None, argument("[DIRECTORY…]", "Only bad records of these directories; default: all.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Only these directories; default: all.")] = None,
     places: Annotated[
         list[str] | None,
-        option("--place", "DIRECTORY:PARTITION:OFFSET", "Only the record at this place; may be repeated."),
+        option("--place", "DIRECTORY:PARTITION:OFFSET", "Only the record at this place; repeatable."),
     ] = None,
     retry: Annotated[bool, flag("--retry", "The server applies the records again.")] = False,
     skip: Annotated[bool, flag("--skip", "The server drops the records.")] = False,

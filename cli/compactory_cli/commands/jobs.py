@@ -68,9 +68,7 @@ _Group = Annotated[str | None, option("--group", "NAME", "Only jobs of this grou
 _Tenant = Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")]
 _Since = Annotated[str | None, option("--since", "TIME", "Only jobs enqueued at this time or later.")]
 _Until = Annotated[str | None, option("--until", "TIME", "Only jobs enqueued before this time.")]
-_Payload = Annotated[
-    str | None, option("--payload", "JSON", 'Only jobs whose payload contains this, such as {"order": 7}.')
-]
+_Payload = Annotated[str | None, option("--payload", "JSON", 'Only jobs whose payload has this, such as {"order": 7}.')]
 _PausedType = Annotated[str | None, argument("[TYPE]", "A type of jobs.")]
 _PausedGroup = Annotated[str | None, option("--group", "NAME", "A group, instead of a type.")]
 
@@ -79,9 +77,7 @@ _PausedGroup = Annotated[str | None, option("--group", "NAME", "A group, instead
 def run_jobs(
     jobs: Annotated[str, argument("MODULE:JOBS", "Module and name of the `Jobs` with the handlers.")],
     concurrency: Annotated[int, option("--concurrency", "N", "Jobs that run at the same time.", min=1)] = 30,
-    topic: Annotated[
-        str | None, option("--topic", "NAME", "Run the jobs of the partitions of this topic that the group assigns.")
-    ] = None,
+    topic: Annotated[str | None, option("--topic", "NAME", "Run the jobs of its assigned partitions.")] = None,
     group_id: Annotated[str | None, option("--group-id", "ID", "Consumer group of the executors.")] = None,
     listen: ListenOption = None,
 ) -> None:

@@ -51,7 +51,7 @@ All = Annotated[bool, flag("--all", "Messages of every topic.")]
 @app.command("run")
 def run_relay(
     threads: Annotated[int, option("--threads", "N", "Topics that are sent at the same time.", min=1)] = 2,
-    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this topic; may be repeated.")] = None,
+    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this topic; repeatable.")] = None,
     once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
     listen: ListenOption = None,
 ) -> None:

@@ -22,16 +22,9 @@ _CONSOLE = "/console"
 
 def serve(
     names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
-    listen: Annotated[
-        str | None, option("--listen", "HOST:PORT", "Address to listen on, instead of 127.0.0.1:8080.")
-    ] = None,
-    no_auth: Annotated[
-        bool, flag("--no-auth", "Require no token: every client that reaches the address may read.")
-    ] = False,
-    drain: Annotated[
-        float,
-        option("--drain", "SECONDS", "After SIGTERM accept requests for this time, not ready.", min=0, max=300),
-    ] = 0.0,
+    listen: Annotated[str | None, option("--listen", "HOST:PORT", "Address, instead of 127.0.0.1:8080.")] = None,
+    no_auth: Annotated[bool, flag("--no-auth", "Require no token: all who reach the address may read.")] = False,
+    drain: Annotated[float, option("--drain", "SECONDS", "Serve on after SIGTERM, not ready.", min=0, max=300)] = 0.0,
     with_console: Annotated[bool, flag("--console", "Serve the console too, at /console.")] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.

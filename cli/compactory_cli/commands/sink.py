@@ -66,16 +66,12 @@ OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at th
 @app.command("run")
 def run_sink(
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Show SQL and first rows; write nothing. Exit code 1 if records are refused.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show SQL and first rows; exit code 1 if records are refused.")] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
         float, option("--polling-ttl", "SECONDS", "/livez fails after this time without a poll.")
     ] = 300.0,
-    consuming_ttl: Annotated[
-        float, option("--consuming-ttl", "SECONDS", "/livez fails if a batch takes longer.")
-    ] = 60.0,
+    consuming_ttl: Annotated[float, option("--consuming-ttl", "SECONDS", "/livez fails if a batch is slower.")] = 60.0,
     listen: ListenOption = None,
 ) -> None:
     """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions.

@@ -36,9 +36,7 @@ def run_connectors(
     once: Annotated[bool, flag("--once", "Publish what is committed by now, then end.")] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show the first records; write nothing.")] = False,
     provider: Providers = None,
-    no_create_topics: Annotated[
-        bool, flag("--no-create-topics", "Fail when a topic is missing instead of creating it.")
-    ] = False,
+    no_create_topics: Annotated[bool, flag("--no-create-topics", "Create no topic; fail if one is missing.")] = False,
     listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C.

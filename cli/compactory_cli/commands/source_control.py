@@ -31,13 +31,8 @@ _FILES = (".json", ".properties")
 _NOTHING_HELD = "no held removal or change has this id; compactory source status lists them"
 
 _Names = Annotated[list[str] | None, argument("[CONNECTOR…]", "Names, or connector files; default: all.")]
-_Name = Annotated[
-    str | None, argument("[CONNECTOR]", "Name or file of the connector; default: the only one of the process.")
-]
-_Url = Annotated[
-    str | None,
-    option("--url", "URL", "Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN."),
-]
+_Name = Annotated[str | None, argument("[CONNECTOR]", "The connector's name or file; default: the process's only one.")]
+_Url = Annotated[str | None, option("--url", "URL", "The source's --listen; default: COMPACTORY_URL or _LISTEN.")]
 _Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this table.")]
 _Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
@@ -113,9 +108,7 @@ def restart(name: _Name = None, table: _Table = None, url: _Url = None, provider
 def approve(
     name: _Name = None,
     table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
-    removal: Annotated[
-        str | None, option("--removal", "ID", "Only the removal or change with this id in the status.")
-    ] = None,
+    removal: Annotated[str | None, option("--removal", "ID", "Only the removal or change of this id.")] = None,
     yes: Annotated[bool, flag("--yes", "Do not ask; without a terminal this or --removal is needed.", "-y")] = False,
     url: _Url = None,
     provider: Providers = None,

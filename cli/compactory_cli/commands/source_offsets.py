@@ -30,9 +30,7 @@ __all__ = ["app"]
 app = App(name="offsets", help="Show, forget, set and move the offsets of a connector.")
 
 
-_Tables = Annotated[
-    list[str] | None, option("--table", "TABLE", "Only this table, with or without schema; may be repeated.")
-]
+_Tables = Annotated[list[str] | None, option("--table", "TABLE", "Only this table; repeatable.")]
 _DryRun = Annotated[bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")]
 _Force = Annotated[bool, flag("--force", "Edit also while a source runs; the source continues from the new offset.")]
 
@@ -96,12 +94,10 @@ def set_source_offsets(
         option(
             "--timestamp",
             "TIME",
-            "Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
+            "Send from this time on, as Connect does: ISO 8601 in UTC, or ms since 1970.",
         ),
     ] = None,
-    incrementing: Annotated[
-        int | None, option("--incrementing", "ID", "Of rows with that time, only those with a greater id.")
-    ] = None,
+    incrementing: Annotated[int | None, option("--incrementing", "ID", "Of that time only greater ids.")] = None,
     to_time: Annotated[str | None, option("--to-time", "TIME", "Send from this time on.")] = None,
     dry_run: _DryRun = False,
     yes: Yes = False,
@@ -140,15 +136,9 @@ def import_offsets(
     provider: Providers = None,
     table: _Tables = None,
     *,
-    from_connect: Annotated[
-        str, option("--from-connect", "TOPIC", "The worker's offset.storage.topic, on this Kafka.")
-    ],
-    connect_name: Annotated[
-        str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")
-    ] = None,
-    by_cursor: Annotated[
-        bool, flag("--by-cursor", "Trust Connect's offset; do not compare tables with topics.")
-    ] = False,
+    from_connect: Annotated[str, option("--from-connect", "TOPIC", "The workers' offset.storage.topic on this Kafka.")],
+    connect_name: Annotated[str | None, option("--connect-name", "NAME", "The connector's name in Connect.")] = None,
+    by_cursor: Annotated[bool, flag("--by-cursor", "Trust Connect's offset; compare no tables with topics.")] = False,
     dry_run: _DryRun = False,
     yes: Yes = False,
     force: _Force = False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +10,8 @@ import typer
 from ..context.database import connected
 from ..context.flags import App, argument, flag, option
 from ..context.session import begin, refuse
-from ..views.tables import Column, Table, bold, print_tables
-from ..views.terminal import fields, marked, output, print_json, say, wants_json, write
+from ..views.tables import Column, Table, bold, print_lines, print_tables
+from ..views.terminal import fields, marked, print_json, say, wants_json, write
 from .operators import OnlyPrint, Yes, give_roles
 
 if TYPE_CHECKING:
@@ -48,13 +47,13 @@ def install_schema() -> None:
 
     with connected() as connection:
         applied = schema.install(connection)
-    if wants_json():
-        print_json({"applied": [{"version": item.version, "name": item.name} for item in applied]})
-        return
-    for item in applied:
-        say(f"[green]✓[/] applied migration {item.version}: {item.name}")
-    if not applied:
-        write("nothing to do: every migration has been applied")
+    print_lines(
+        "applied",
+        applied,
+        lambda item: f"[green]✓[/] applied migration {item.version}: {item.name}",
+        "nothing to do: every migration has been applied",
+        lambda item: fields(item, "version", "name"),
+    )
 
 
 @app.command("status")
@@ -81,14 +80,8 @@ def show_sql_status() -> None:
 @app.command("adopt")
 def adopt(
     name: Annotated[str, argument("TABLE", "The table, with or without schema.")],
-    key: Annotated[
-        str,
-        option("--key", "COL[,COL]", "Columns of the record key, which may not change: Postgres refuses an UPDATE."),
-    ],
-    active: Annotated[
-        str | None,
-        option("--active", "COL", "A boolean column: false means deleted. Postgres refuses a DELETE of other rows."),
-    ] = None,
+    key: Annotated[str, option("--key", "COL[,COL]", "Columns of the record key; no UPDATE may change them.")],
+    active: Annotated[str | None, option("--active", "COL", "A boolean column: false means deleted.")] = None,
     allow_deletes: Annotated[bool, flag("--allow-deletes", "The application may delete active rows too.")] = False,
     timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
     incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
@@ -161,18 +154,14 @@ def prune(
     offsets = read_offsets(begin().kafka())
     with connected() as connection:
         tables = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
-    if wants_json():
-        print_json({"dry_run": dry_run, "tables": [asdict(table) for table in tables]})
-        return
     verb = "could go" if dry_run else "removed"
-    for table in tables:
-        say(
-            f"{table.table}: {table.removed:,} {verb}"
-            if table.problem is None
-            else f"{table.table}: kept: {table.problem}"
-        )
-    if not tables:
-        write("nothing to do: no deletion is logged")
+    print_lines(
+        "tables",
+        tables,
+        lambda item: f"{item.table}: " + (f"kept: {item.problem}" if item.problem else f"{item.removed:,} {verb}"),
+        "nothing to do: no deletion is logged",
+        dry_run=dry_run,
+    )
 
 
 def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, yes: bool) -> None:
@@ -209,10 +198,6 @@ def _print_script(plan: Plan) -> None:
     script = plan.script()
     if wants_json():
         print_json({"table": plan.table, "steps": [step.title for step in plan.steps], "sql": script})
-    elif output().is_terminal:
-        from rich.syntax import Syntax
-
-        output().print(Syntax(script, "sql", background_color="default", word_wrap=True))
     else:
         print(script, end="")
 

@@ -11,7 +11,8 @@ import typer
 from ..context.flags import App, argument, flag, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import begin
-from ..views.terminal import counted, print_json, say, wants_json
+from ..views.tables import print_lines
+from ..views.terminal import counted
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
@@ -28,14 +29,10 @@ _POLICY, _REPLICAS = "cleanup.policy", "min.insync.replicas"
 
 @app.command("create")
 def create_topics(
-    names: Annotated[
-        list[str] | None, argument("[DIRECTORY|TOPIC]…", "Directories of compactory.toml (default: all), or topics.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY|TOPIC]…", "Directories (default: all), or topics.")] = None,
     partitions: Annotated[int | None, option("--partitions", "N", "Partitions of each topic.", min=1)] = None,
     replication: Annotated[int | None, option("--replication", "N", "Replicas of each partition.", min=1)] = None,
-    no_compact: Annotated[
-        bool, flag("--no-compact", "Keep all records for the broker's retention time, as events need it.")
-    ] = False,
+    no_compact: Annotated[bool, flag("--no-compact", "Keep all records for the retention time, for events.")] = False,
     provider: Providers = None,
 ) -> None:
     """Create topics that keep the newest record of each key. Leaves topics that exist as they are.
@@ -57,15 +54,16 @@ def create_topics(
         }
     created = {topic: kafka.create_topic(topic, **settings) for topic, settings in topics.items()}
     results = [_result(kafka, topic, created[topic], settings) for topic, settings in topics.items()]
-    if wants_json():
-        print_json({"topics": results})
-    for result in () if wants_json() else results:
-        mark = "[green]✓[/]" if result["problem"] is None else "[red]✗[/]"
-        end = f"; {result['problem']}" if result["problem"] else "" if result["created"] else "; it exists already"
-        text = f"{result['topic']}: {counted(result['partitions'], 'partition')}, {_POLICY}={result['cleanup_policy']}"
-        say(f"{mark} {'created ' if result['created'] else ''}{text}{end}")
+    print_lines("topics", results, _line)
     if any(result["problem"] for result in results):
         raise typer.Exit(1)
+
+
+def _line(result: dict[str, Any]) -> str:
+    text = f"{result['topic']}: {counted(result['partitions'], 'partition')}, {_POLICY}={result['cleanup_policy']}"
+    if result["problem"] is not None:
+        return f"[red]✗[/] {text}; {result['problem']}"
+    return f"[green]✓[/] created {text}" if result["created"] else f"[green]✓[/] {text}; it exists already"
 
 
 def _requested(

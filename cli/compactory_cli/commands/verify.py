@@ -34,29 +34,18 @@ def verify_tables(
         list[str] | None,
         argument(
             "[DIRECTORY|CONNECTOR.json]…",
-            "Directories of compactory.toml, or connectors; default: all directories that name a connector.",
+            "Default: all directories that name a connector.",
         ),
     ] = None,
-    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")] = None,
+    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; repeatable.")] = None,
     provider: Providers = None,
-    wait: Annotated[
-        float, option("--wait", "SECONDS", "Time that a running source may take to catch up.", min=0)
-    ] = 30.0,
+    wait: Annotated[float, option("--wait", "SECONDS", "Time that a source may take to catch up.", min=0)] = 30.0,
     limit: Annotated[int, option("--limit", "N", "Differing keys to show.", min=0)] = 20,
-    values: Annotated[
-        bool, flag("--values/--no-values", "Show both values of differing keys, or only the keys.")
-    ] = True,
-    digests: Annotated[
-        bool, flag("--digests", "Digests of both sides by key range, to compare with other tools.")
-    ] = False,
-    repair: Annotated[
-        bool, flag("--repair", "Send differing rows again, and tombstones for extra keys; then compare again.")
-    ] = False,
+    values: Annotated[bool, flag("--values/--no-values", "Show both values of differing keys, or keys only.")] = True,
+    digests: Annotated[bool, flag("--digests", "Digests of both sides by key range, for other tools.")] = False,
+    repair: Annotated[bool, flag("--repair", "Send differing rows, tombstones of extra keys; compare again.")] = False,
     approve: Annotated[bool, flag("--approve", "Remove more keys than compactory.max.removed.percent allows.")] = False,
-    url: Annotated[
-        str | None,
-        option("--url", "URL", "Address of a running source that then does the repair; default: COMPACTORY_URL."),
-    ] = None,
+    url: Annotated[str | None, option("--url", "URL", "The source that repairs; default: COMPACTORY_URL.")] = None,
 ) -> None:
     """Compare the entries of lookups with the rows of the table, key by key, while both change.
 

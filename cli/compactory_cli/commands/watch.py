@@ -20,9 +20,7 @@ __all__ = ["watch"]
 
 def watch(
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
-    since: Annotated[
-        str | None, option("--since", "CURSOR", "Begin after this cursor, of a line that --json printed.")
-    ] = None,
+    since: Annotated[str | None, option("--since", "CURSOR", "Begin after this cursor of a line of --json.")] = None,
     prefix: Annotated[str, option("--prefix", "TEXT", "Only keys that begin with this.")] = "",
 ) -> None:
     """Print the changes of a directory as they come, until Ctrl-C.

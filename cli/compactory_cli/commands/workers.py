@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
@@ -16,7 +15,8 @@ from compactory_connectors.source.status.status import SourceStatus
 
 from ..context.worker import Health, stopping
 from ..views.progress import ProgressLines, lines_of_loads
-from ..views.terminal import counted, print_json, say, wants_json
+from ..views.tables import print_lines
+from ..views.terminal import counted
 
 __all__ = ["run_sources"]
 
@@ -25,12 +25,7 @@ _GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledge
 
 
 def run_sources(
-    connectors: Sequence[ConnectorConfig],
-    kafka: Kafka,
-    *,
-    once: bool,
-    create_topics: bool,
-    health: Health,
+    connectors: Sequence[ConnectorConfig], kafka: Kafka, *, once: bool, create_topics: bool, health: Health
 ) -> None:
     """Run every connector and print what was sent. Raises the first error of a source.
 
@@ -44,34 +39,25 @@ def run_sources(
         threads = [
             threading.Thread(target=_run_source, args=(source, stop, once, failures), daemon=True) for source in sources
         ]
-        shown = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
-        with health(shown):
+        workers = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
+        with health(workers), ProgressLines() as lines:
             for thread in threads:
                 thread.start()
-            with ProgressLines() as lines:
-                _join(threads, stop, lambda: lines.show(lines_of_loads(source.status() for source in sources)))
-    _raise(failures)
+            while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
+                lines.show(lines_of_loads(source.status() for source in sources))
+            deadline = time.monotonic() + _GRACE
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+    if failures and all(isinstance(error, ConfigError) for error in failures):
+        raise ConfigError(problem for error in failures for problem in getattr(error, "problems", ()))
+    if failures:
+        raise failures[0]
     interrupted = once and stop.is_set()
+    end = "done" if once and not interrupted else "stopped"
     statuses = [source.status() for source in sources]
-    if wants_json():
-        print_json({"connectors": [_source_json(status) for status in statuses]})
-    else:
-        for status in statuses:
-            say(_line(status, "done" if once and not interrupted else "stopped"))
+    print_lines("connectors", statuses, lambda status: _line(status, end), document=_source_json)
     if interrupted:
         raise KeyboardInterrupt
-
-
-def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:
-    """Wait for the sources; after the stop signal, for 15 seconds at most.
-
-    ``look`` is called every 0.1 seconds.
-    """
-    while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
-        look()
-    deadline = time.monotonic() + _GRACE
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run_source(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:
@@ -82,15 +68,7 @@ def _run_source(source: Source, stop: threading.Event, once: bool, failures: lis
         stop.set()
 
 
-def _raise(failures: list[BaseException]) -> None:
-    if not failures:
-        return
-    if all(isinstance(error, ConfigError) for error in failures):
-        raise ConfigError(problem for error in failures if isinstance(error, ConfigError) for problem in error.problems)
-    raise failures[0]
-
-
-def _source_json(status: SourceStatus) -> dict[str, Any]:
+def _source_json(status: SourceStatus) -> dict[str, object]:
     tables = [
         {"table": table.table, "topic": table.topic, "rows": table.rows_total, "polls": table.polls_total,
          "errors": table.errors_total, "adopted": table.adopted}
@@ -100,7 +78,5 @@ def _source_json(status: SourceStatus) -> dict[str, Any]:
 
 
 def _line(status: SourceStatus, end: str) -> str:
-    tables = ", ".join(
-        f"{table.table} → {table.topic}: {counted(table.rows_total, 'record')}" for table in status.tables
-    )
-    return f"[bold]{status.connector}[/] {end}: {tables or 'nothing was sent'}"
+    tables = [f"{table.table} → {table.topic}: {counted(table.rows_total, 'record')}" for table in status.tables]
+    return f"[bold]{status.connector}[/] {end}: {', '.join(tables) or 'nothing was sent'}"

@@ -99,27 +99,19 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+def _common(name: str, metavar: str | None, help: str) -> Any:  # noqa: A002
+    return option(name, metavar, help, rich_help_panel=_PANEL)
+
+
 def root(
-    config: Annotated[
-        Path | None, option("--config", "FILE", "Settings file, instead of ./compactory.toml.", rich_help_panel=_PANEL)
-    ] = None,
-    kafka: Annotated[
-        str | None, option("--kafka", "HOST:PORT", "Bootstrap servers of Kafka.", rich_help_panel=_PANEL)
-    ] = None,
-    postgres: Annotated[
-        str | None, option("--postgres", "URL", "URL or DSN of the database.", rich_help_panel=_PANEL)
-    ] = None,
-    json: Annotated[bool, option("--json", help="Print JSON, errors included.", rich_help_panel=_PANEL)] = False,
-    log_level: Annotated[
-        LogLevel | None, option("--log-level", help="Least severe log lines to print.", rich_help_panel=_PANEL)
-    ] = None,
-    log_format: Annotated[
-        LogFormat | None,
-        option("--log-format", help="Log format: console for people, json for programs.", rich_help_panel=_PANEL),
-    ] = None,
+    config: Annotated[Path | None, _common("--config", "FILE", "Settings file, instead of ./compactory.toml.")] = None,
+    kafka: Annotated[str | None, _common("--kafka", "HOST:PORT", "Bootstrap servers of Kafka.")] = None,
+    postgres: Annotated[str | None, _common("--postgres", "URL", "URL or DSN of the database.")] = None,
+    json: Annotated[bool, _common("--json", None, "Print JSON, errors included.")] = False,
+    log_level: Annotated[LogLevel | None, _common("--log-level", None, "Least severe log lines to print.")] = None,
+    log_format: Annotated[LogFormat | None, _common("--log-format", None, "For people: console; or json.")] = None,
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Set the common options that stand before the command's name."""

@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Connector", "Connectors", "Providers", "begin_source", "load_connectors", "provider_files"]
 
 Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
-Connectors = Annotated[
-    list[Path], argument("CONNECTOR.json…", "Connectors: JSON files with one or several, or .properties.")
-]
-Providers = Annotated[
-    list[str] | None,
-    option("--provider", "NAME=FILE", "File with values for ${NAME:…}; may be repeated."),
-]
+Connectors = Annotated[list[Path], argument("CONNECTOR.json…", "Connectors: JSON (one or several), or .properties.")]
+Providers = Annotated[list[str] | None, option("--provider", "NAME=FILE", "File with values of ${NAME:…}; repeatable.")]
 
 
 def begin_source(log_level: LogLevel = LogLevel.WARNING) -> Configuration:

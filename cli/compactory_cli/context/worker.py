@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from .flags import option
 from .session import refuse
@@ -23,26 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Health", "ListenOption", "either", "health_on", "import_object", "run_worker", "stopping"]
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
-ListenOption = Annotated[
-    str | None, option("--listen", "HOST:PORT", "Serve /livez, /readyz, /metrics and /v1/status at this address.")
-]
+ListenOption = Annotated[str | None, option("--listen", "HOST:PORT", "Serve probes, /metrics and /v1/status here.")]
 
 Health = Callable[[Sequence["Worker"]], AbstractContextManager[object]]
 """Serves probes, metrics and status of workers while its block runs."""
-
-
-class Part(Protocol[T_co]):
-    """A worker in the background: an outbox relay, an executor of jobs, a sink, a processor."""
-
-    def start(self) -> object:
-        """Begin."""
-        ...
-
-    def stop(self) -> T_co:
-        """End."""
-        ...
 
 
 def health_on(configuration: Configuration, listen: str | None) -> Health:
@@ -62,9 +47,12 @@ def health_on(configuration: Configuration, listen: str | None) -> Health:
 
 
 def run_worker(
-    part: Part[T_co], worker: Worker, health: Health, wait: Callable[[threading.Event], Any] = threading.Event.wait
-) -> T_co:
-    """Start a part, ``wait`` for the event that a signal sets, stop the part; return the result of its ``stop``."""
+    part: Any, worker: Worker, health: Health, wait: Callable[[threading.Event], Any] = threading.Event.wait
+) -> Any:
+    """Start a relay, an executor, a sink or a processor; ``wait`` for the event that a signal sets; stop the part.
+
+    Return the result of its ``stop``.
+    """
     with stopping() as stop, health([worker]):
         part.start()
         try:

@@ -8,9 +8,20 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from .terminal import decoded, legible, marked, number, print_json, print_table, wants_json
+from .terminal import decoded, legible, marked, number, print_json, print_table, say, wants_json
 
-__all__ = ["Column", "Table", "bold", "document", "failed_columns", "if_any", "print_tables", "red_if_any", "time_text"]
+__all__ = [
+    "Column",
+    "Table",
+    "bold",
+    "document",
+    "failed_columns",
+    "if_any",
+    "print_lines",
+    "print_tables",
+    "red_if_any",
+    "time_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,24 @@ def print_tables(*tables: Table, **values: object) -> None:
             right = [column.title for column in table.columns if column.right]
             rows = ([column.cell(item) for column in table.columns] for item in table.items)
             print_table(titles, rows, right=right, none=table.none)
+
+
+def print_lines(
+    name: str,
+    items: Sequence[Any],
+    line: Callable[[Any], str],
+    none: str = "",
+    document: Callable[[Any], Any] = document,
+    **values: object,
+) -> None:
+    """Print one document for programs, or a line of markup for each item for people, and ``none`` without items."""
+    if wants_json():
+        print_json({name: [document(item) for item in items]} | values)
+        return
+    for item in items:
+        say(line(item))
+    if not items and none:
+        say(none)
 
 
 def bold(value: object) -> object:

@@ -20,7 +20,7 @@ __all__ = ["app"]
 app = App(name="spark", help="Load and export directories of any size with Apache Spark.")
 
 _Master = Annotated[str | None, option("--master", "MASTER", "Spark's master URL; default: local[*].")]
-_Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; may be repeated.")]
+_Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; repeatable.")]
 _Jars = Annotated[Path | None, option("--jars", "DIR", "Folder of JDBC drivers; else one is fetched.")]
 
 
@@ -30,14 +30,10 @@ def run_load(
     directory: Annotated[str, option("--directory", "NAME", "Directory, table or topic.")],
     to: Annotated[Literal["postgres", "kafka"], option("--to", help="Its table, or its topic.")],
     rules: Annotated[Path | None, option("--rules", "FILE", "YAML file with the rules for columns.")] = None,
-    mode: Annotated[
-        Literal["upsert", "replace"], option("--mode", help="replace deactivates keys missing from the source.")
-    ] = "upsert",
+    mode: Annotated[Literal["upsert", "replace"], option("--mode", help="replace deactivates absent keys.")] = "upsert",
     dry_run: Annotated[bool, flag("--dry-run", "Show what would change; write only rejects.")] = False,
     rejects: Annotated[str | None, option("--rejects", "DIR", "A folder for rejected rows.")] = None,
-    max_rejects: Annotated[
-        str | None, option("--max-rejects", "N|N%", "Most rejected rows; without --rejects none.")
-    ] = None,
+    max_rejects: Annotated[str | None, option("--max-rejects", "N|N%", "Most rejects; without --rejects none.")] = None,
     max_deactivate: Annotated[
         str | None, option("--max-deactivate", "N|N%", "Most missing keys; default: as the connector.")
     ] = None,
@@ -89,24 +85,15 @@ def export(
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", "PATH", "A folder on any file system, or what the format takes.")],
     *,
-    form: Annotated[
-        str, option("--format", "FORMAT", "parquet, orc, csv, json; or avro, delta, iceberg, hudi if installed.")
-    ] = "parquet",
+    form: Annotated[str, option("--format", "FORMAT", "One that Spark has, such as csv, json or iceberg.")] = "parquet",
     columns: Annotated[
         str | None,
-        option(
-            "--columns",
-            "LIST",
-            "Fields and Spark's types: 'id bigint, at timestamp'; default: those of the directory's connector, else as"
-            " found in the values.",
-        ),
+        option("--columns", "LIST", "Spark's types: 'id bigint, at timestamp'; default: the connector's, else found."),
     ] = None,
     partition_by: Annotated[
-        list[str] | None, option("--partition-by", "COLUMN", "A folder for each value; may be repeated.")
+        list[str] | None, option("--partition-by", "COLUMN", "A folder for each value; repeatable.")
     ] = None,
-    at: Annotated[
-        str | None, option("--at", "POSITION", "The state at a cursor, or at a time such as 2026-03-01T00:00:00Z.")
-    ] = None,
+    at: Annotated[str | None, option("--at", "POSITION", "State at a cursor or time (2026-03-01T00:00:00Z).")] = None,
     overwrite: Annotated[bool, flag("--overwrite", "Replace all that is in the folder.")] = False,
     max_bad: Annotated[
         int | None,
