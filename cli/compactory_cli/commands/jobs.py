@@ -232,30 +232,18 @@ _add_change(
 )
 
 
-@app.command("pause")
-def pause_jobs(type_: _PausedType = None, group: _PausedGroup = None, by: By = None) -> None:
-    """Pause a type or a group: no executor starts such jobs. Running jobs end normally.
+def _add_pausing(verb: str, outcome: str, text: str) -> None:
+    @app.command(verb, help=f"{text}\n\nExample: `compactory jobs {verb} transport.notify`")
+    def change_pause(type_: _PausedType = None, group: _PausedGroup = None, by: By = None) -> None:
+        from compactory_connectors.jobs import operators
 
-    Example: `compactory jobs pause transport.notify`
-    """
-    from compactory_connectors.jobs import operators
-
-    with _connect_to_jobs() as connection:
-        result = operators.pause(connection, type_, group=group, by=by)
-    show_change(f"group {group}" if group else f"type {type_}", "paused", *result)
+        with _connect_to_jobs() as connection:
+            result = getattr(operators, verb)(connection, type_, group=group, by=by)
+        show_change(f"group {group}" if group else f"type {type_}", outcome, result)
 
 
-@app.command("resume")
-def resume_jobs(type_: _PausedType = None, group: _PausedGroup = None, by: By = None) -> None:
-    """Resume a type or a group that is paused.
-
-    Example: `compactory jobs resume transport.notify`
-    """
-    from compactory_connectors.jobs import operators
-
-    with _connect_to_jobs() as connection:
-        has_changed = operators.resume(connection, type_, group=group, by=by)
-    show_change(f"group {group}" if group else f"type {type_}", "running", has_changed)
+_add_pausing("pause", "paused", "Pause a type or a group: no executor starts such jobs. Running jobs end normally.")
+_add_pausing("resume", "running", "Resume a type or a group that is paused.")
 
 
 @app.command("limit")
@@ -276,16 +264,16 @@ def limit_jobs(
 
     if remove and (running is not None or rate is not None):
         refuse("give --remove, or a limit with --running and --rate, not both")
+    name = f"type {type_}" if type_ else f"tenant {tenant}" if tenant else f"groups {group}…"
     with _connect_to_jobs() as connection:
         if remove:
-            has_changed, warning = operators.remove_limit(connection, type_, group=group, tenant=tenant, by=by), None
+            has_changed = operators.remove_limit(connection, type_, group=group, tenant=tenant, by=by)
+            show_change(name, "without a limit of operators", has_changed)
         else:
             warning = operators.set_limit(
                 connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by
             )
-            has_changed = True
-    name = f"type {type_}" if type_ else f"tenant {tenant}" if tenant else f"groups {group}…"
-    show_change(name, "without a limit of operators" if remove else "limited", has_changed, warning)
+            show_change(name, "limited", (True, warning))
 
 
 @app.command("limits")

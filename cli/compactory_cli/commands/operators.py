@@ -68,11 +68,12 @@ def _add_pausing(app: App, connect: Connect, noun: str, verb: str, outcome: str,
         operators = import_module(f"compactory_connectors.{package}.operators")
         with connect() as target:
             result = getattr(operators, verb)(target, name, by=by)
-        show_change(f"{noun} {name}", outcome, *(result if isinstance(result, tuple) else (result,)))
+        show_change(f"{noun} {name}", outcome, result)
 
 
-def show_change(subject: str, outcome: str, has_changed: bool, warning: str | None = None) -> None:
-    """Print that something is paused or resumed, or that it was before."""
+def show_change(subject: str, outcome: str, result: bool | tuple[bool, str | None]) -> None:
+    """Print that something is paused or resumed, or that it was before. ``result`` may have a warning."""
+    has_changed, warning = result if isinstance(result, tuple) else (result, None)
     if warning is not None:
         warn(warning)
     text = f"{subject} is {outcome}" if has_changed else f"{subject} was {outcome} before; nothing was changed"

@@ -14,12 +14,7 @@ from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
-from ..views.terminal import (
-    answer,
-    number,
-    print_count,
-    seconds,
-)
+from ..views.terminal import answer, number, print_count, seconds
 from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, table_of_pauses
 
 if TYPE_CHECKING:

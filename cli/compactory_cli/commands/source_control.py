@@ -49,20 +49,19 @@ def show_source_status(names: _Names = None, url: _Url = None, provider: Provide
     from ..views.source_view import is_healthy, show_overviews, show_status
 
     configuration = begin_source()
-    place = _find_server(configuration, url)
+    server = _find_server(configuration, url)
     files = [name for name in names or () if name.endswith(_FILES)]
     unanswered = None
-    if place is not None:
+    if server is not None:
         try:
-            connectors = _status(place, _named(names or (), provider))
+            connectors = _connectors(server, names or (), provider)
         except Unreachable as error:
             if not files:
                 raise
             unanswered = str(error)
         else:
-            show_status(connectors, place.place)
-            _exit(bool(connectors) and all(is_healthy(connector) for connector in connectors))
-            return
+            show_status(connectors, server.place)
+            raise typer.Exit(0 if connectors and all(map(is_healthy, connectors)) else 1)
     if not files or len(files) < len(names or ()):
         refuse(
             "which process? give --url http://HOST:PORT of a source's --listen, set COMPACTORY_URL,"
@@ -70,12 +69,11 @@ def show_source_status(names: _Names = None, url: _Url = None, provider: Provide
         )
     from compactory_connectors.source.operations.overview import read_overview
 
-    overviews = [
-        read_overview(connector, configuration.kafka())
-        for connector in load_connectors(map(Path, files), provider or ())
-    ]
+    loaded, kafka = load_connectors(map(Path, files), provider or ()), configuration.kafka()
+    overviews = [read_overview(connector, kafka) for connector in loaded]
     show_overviews(overviews, unanswered)
-    _exit(all(overview.target_state.is_paused or overview.publishes for overview in overviews))
+    if not all(overview.target_state.is_paused or overview.publishes for overview in overviews):
+        raise typer.Exit(1)
 
 
 def pause(name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
@@ -99,10 +97,10 @@ def restart(name: _Name = None, table: _Table = None, url: _Url = None, provider
 
     Example: `compactory source restart tenants --table public.tenants`
     """
-    server = _require_server(begin_source(), url)
-    connector = _find_connector(server, name, provider)
-    answer = server.order(connector, "restart", table=table)
-    _show_connectors([answer], server)
+    from ..views.source_view import show_status
+
+    server, connector = _require_connector(begin_source(), url, name, provider)
+    show_status([server.order(connector, "restart", table=table)], server.place)
 
 
 def approve(
@@ -117,8 +115,9 @@ def approve(
 
     Example: `compactory source approve tenants public.tenants`
     """
-    server = _require_server(begin_source(), url)
-    connector = _find_connector(server, name, provider)
+    from ..views.source_view import show_status
+
+    server, connector = _require_connector(begin_source(), url, name, provider)
     held_tables = [
         row
         for row in server.connector(connector)["tables"]
@@ -127,25 +126,27 @@ def approve(
     if len(held_tables) != 1:
         listed = ", ".join(f"{row['table']} (removal {row['removal']['id']})" for row in held_tables)
         refuse(f"which one? held: {listed}; name the table" if held_tables else _NOTHING_HELD)
-    _confirm(held_tables[0], yes=yes or removal is not None)
-    approved = {"removal": held_tables[0]["removal"]["id"]}
-    answer = server.order(connector, "approve", table=held_tables[0]["table"], document=approved)
+    row = held_tables[0]
+    if not yes and removal is None:
+        _confirm(row)
+    approved = row["removal"]["id"]
+    status = server.order(connector, "approve", table=row["table"], document={"removal": approved})
     if wants_json():
-        _show_connectors([answer], server)
-    else:  # the answer's status is that of before
-        say(f"[green]✓[/] {approved['removal']} of {held_tables[0]['table']} is approved; the next poll carries it out")
+        show_status([status], server.place)
+    else:  # the status is that of before
+        say(f"[green]✓[/] {approved} of {row['table']} is approved; the next poll carries it out")
 
 
 def _set_target(name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool) -> None:
     """Pause or resume: over HTTP if an address is known, else through the offsets topic."""
     from ..context.failure import StepFailed
+    from ..views.source_view import show_status
 
     configuration = begin_source()
     if _find_server(configuration, url) is None and name is not None and name.endswith(_FILES):
         _store_targets(configuration, load_connectors([Path(name)], provider or ()), paused=paused)
         return
-    server = _require_server(configuration, url)
-    connector = _find_connector(server, name, provider)
+    server, connector = _require_connector(configuration, url, name, provider)
     status = server.order(connector, "pause" if paused else "resume")
     deadline = time.monotonic() + wait
     while not status["target_stored"] or (status["state"] == "PAUSED") != paused:
@@ -157,7 +158,7 @@ def _set_target(name: str | None, url: str | None, wait: float, provider: Provid
         status = server.connector(connector)
     if (status["target"] == "PAUSED") != paused:
         refuse(f"another order has set the state {status['target']} meanwhile; give the order again")
-    _show_connectors([status], server)
+    show_status([status], server.place)
 
 
 def _store_targets(configuration: Configuration, connectors: Sequence[ConnectorConfig], *, paused: bool) -> None:
@@ -180,63 +181,37 @@ def _find_server(configuration: Configuration, url: str | None, *, orders: bool 
     return configuration.server(address, admin=True, orders=orders) if address else None
 
 
-def _require_server(configuration: Configuration, url: str | None) -> RemoteServer:
-    place = _find_server(configuration, url, orders=True)
-    if place is None:
+def _require_connector(
+    configuration: Configuration, url: str | None, name: str | None, provider: Providers
+) -> tuple[RemoteServer, str]:
+    """Return the server and the name of the connector: by name, by file, or the only one of the process."""
+    server = _find_server(configuration, url, orders=True)
+    if server is None:
         refuse(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
             " commands need the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and here"
         )
-    return place
-
-
-def _status(server: RemoteServer, names: set[str]) -> list[dict[str, Any]]:
-    """Return the connectors of a process, or those of these names. Raises ConfigError for a missing one."""
-    connectors = [worker for worker in server.status()["workers"] if "connector" in worker]
-    missing = sorted(names - {worker["connector"] for worker in connectors})
-    if missing:
-        running = ", ".join(worker["connector"] for worker in connectors) or "none"
-        refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {running}")
-    return [worker for worker in connectors if not names or worker["connector"] in names]
-
-
-def _find_connector(server: RemoteServer, name: str | None, provider: Providers) -> str:
-    """Return the name of the connector: by name, by file, or the only one of the process."""
-    running = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
+    running = [worker["connector"] for worker in _connectors(server, [name] if name else [], provider)]
     if len(running) != 1:
         refuse(f"which connector? {server.place} runs: {', '.join(running) or 'none'}")
-    return str(running[0])
+    return server, str(running[0])
 
 
-def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
+def _connectors(server: RemoteServer, names: Sequence[str], provider: Providers) -> list[dict[str, Any]]:
+    """Return the connectors of a process, or those of names and files. Raises ConfigError for a missing one."""
     files = [Path(name) for name in names if name.endswith(_FILES)]
-    return {name for name in names if not name.endswith(_FILES)} | {
-        connector.name for connector in load_connectors(files, provider or ())
-    }
+    requested = {name for name in names if not name.endswith(_FILES)}
+    requested |= {connector.name for connector in load_connectors(files, provider or ())}
+    connectors = {worker["connector"]: worker for worker in server.status()["workers"] if "connector" in worker}
+    if missing := sorted(requested - connectors.keys()):
+        refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {', '.join(connectors) or 'none'}")
+    return [worker for name, worker in connectors.items() if not requested or name in requested]
 
 
-def _confirm(row: dict[str, Any], *, yes: bool) -> None:
-    if yes:
-        return
+def _confirm(row: dict[str, Any]) -> None:
     if not sys.stdin.isatty():
-        removal = f"--removal {row['removal']['id']}"
-        refuse(f"{row['table']}: {row['detail']}; not a terminal: add {removal}")
-    sample = [
-        f"\n  {change['key']}: {change.get('old')} → {change.get('new')}" for change in row["removal"].get("sample", ())
-    ]
+        refuse(f"{row['table']}: {row['detail']}; not a terminal: add --removal {row['removal']['id']}")
+    changes = row["removal"].get("sample", ())
+    sample = "".join(f"\n  {change['key']}: {change.get('old')} → {change.get('new')}" for change in changes)
     question = "Publish these changes?" if row["removal"].get("changed") else "Remove them?"
-    typer.confirm(f"{row['table']}: {row['detail']}{''.join(sample)}\n{question}", abort=True, err=True)
-
-
-def _show_connectors(
-    connectors: list[dict[str, Any]],
-    server: RemoteServer,
-) -> None:
-    from ..views.source_view import show_status
-
-    show_status(connectors, server.place)
-
-
-def _exit(is_healthy: bool) -> None:
-    if not is_healthy:
-        raise typer.Exit(1)
+    typer.confirm(f"{row['table']}: {row['detail']}{sample}\n{question}", abort=True, err=True)

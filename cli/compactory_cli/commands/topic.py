@@ -54,12 +54,12 @@ def create_topics(
         }
     created = {topic: kafka.create_topic(topic, **settings) for topic, settings in topics.items()}
     results = [_result(kafka, topic, created[topic], settings) for topic, settings in topics.items()]
-    print_lines("topics", results, _line)
+    print_lines("topics", results, _topic_line)
     if any(result["problem"] for result in results):
         raise typer.Exit(1)
 
 
-def _line(result: dict[str, Any]) -> str:
+def _topic_line(result: dict[str, Any]) -> str:
     text = f"{result['topic']}: {counted(result['partitions'], 'partition')}, {_POLICY}={result['cleanup_policy']}"
     if result["problem"] is not None:
         return f"[red]✗[/] {text}; {result['problem']}"

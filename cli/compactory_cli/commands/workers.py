@@ -55,7 +55,7 @@ def run_sources(
     interrupted = once and stop.is_set()
     end = "done" if once and not interrupted else "stopped"
     statuses = [source.status() for source in sources]
-    print_lines("connectors", statuses, lambda status: _line(status, end), document=_source_json)
+    print_lines("connectors", statuses, lambda status: _source_line(status, end), document=_source_json)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -77,6 +77,6 @@ def _source_json(status: SourceStatus) -> dict[str, object]:
     return {"connector": status.connector, "state": status.state.value.lower(), "tables": tables}
 
 
-def _line(status: SourceStatus, end: str) -> str:
+def _source_line(status: SourceStatus, end: str) -> str:
     tables = [f"{table.table} → {table.topic}: {counted(table.rows_total, 'record')}" for table in status.tables]
     return f"[bold]{status.connector}[/] {end}: {', '.join(tables) or 'nothing was sent'}"

@@ -107,9 +107,7 @@ class Configuration:
         except ValueError as error:
             raise ConfigError(f"{self._postgres_origin}: {line}" for line in str(error).splitlines()) from None
 
-    def server(
-        self, url: str | None = None, *, admin: bool = False, orders: bool = False, timeout: float = 10.0
-    ) -> RemoteServer:
+    def server(self, url: str | None = None, *, admin: bool = False, orders: bool = False) -> RemoteServer:
         """Return the server at ``url``, else at COMPACTORY_URL.
 
         ``admin``: ask with the admin's token where there is one; ``orders``: the same, for calls that need it.
@@ -117,7 +115,7 @@ class Configuration:
         from .remote import RemoteServer
 
         token = (self.tokens.admin if admin or orders else None) or self.tokens.for_reading
-        return RemoteServer(url or self.url or "", token, timeout, orders=orders)
+        return RemoteServer(url or self.url or "", token, orders=orders)
 
     @property
     def names_postgres(self) -> bool:

@@ -25,6 +25,7 @@ __all__ = ["RemoteServer"]
 _MOST_ERRORS = 1000  # what a server lists at most
 _ADMIN = "COMPACTORY_HTTP_ADMIN_TOKEN"
 _ANY = f"COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or {_ADMIN}"
+_TIMEOUT = 10.0  # seconds
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
@@ -34,9 +35,9 @@ class RemoteServer:
     ``orders``: the caller gives orders, which need the admin's token.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0, *, orders: bool = False) -> None:
+    def __init__(self, url: str, token: str | None = None, *, orders: bool = False) -> None:
         self.place = ServerUrl.parse(url, token).base
-        self._url, self._token, self._timeout = url, token, timeout
+        self._url, self._token = url, token
         self._sufficient = _ADMIN if orders else _ANY
 
     def entry(self, directory: str, key: str) -> Entry:
@@ -110,7 +111,7 @@ class RemoteServer:
     ) -> Iterator[httpx2.Response]:
         method = method or ("GET" if body is None else "POST")
         with (
-            Client(self._url, token=self._token, timeout=self._timeout) as client,
+            Client(self._url, token=self._token, timeout=_TIMEOUT) as client,
             client.opened(method, path, body, timeout=timeout) as answer,
         ):
             if answer.status_code >= 300:

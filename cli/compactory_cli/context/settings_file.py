@@ -288,11 +288,10 @@ class SettingsReader:
                 self.problem(place, where, 'must be a table such as {fields = ["acquirerId"], unique = true}')
                 continue
             values = self.checked(place, item, _INDEX, prefix=f"{where}.")
-            fields = values.pop("fields", None)
-            if not fields or not all(isinstance(name, str) for name in fields):
+            if fields := values.pop("fields", None):
+                indexes.append(self.attempt(place, Index, *fields, **values))
+            else:
                 self.problem(place, f"{where}.fields", "must list the names of one or more fields")
-                continue
-            indexes.append(self.attempt(place, Index, *fields, **values))
         return [index for index in indexes if index is not None]
 
     def _subsections(self, place: str, section: Section) -> Iterator[tuple[str, str, dict[str, Any]]]:

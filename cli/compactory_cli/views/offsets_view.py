@@ -39,7 +39,7 @@ def show_offsets(
     say(f"[bold]{escape(connector)}[/]" + ("" if has_offsets else f": no offsets; its next run sends every row{hint}"))
     for table in tables:
         say(f"\n  {escape(table['table'])}")
-        print_facts(_facts(table), "    ")
+        print_facts(_offset_facts(table), "    ")
 
 
 def show_changes(connector: str, previews: Sequence[Preview], *, written: bool | None) -> None:
@@ -89,7 +89,7 @@ def _edit_json(edit: Any) -> dict[str, Any]:
     return {name: getattr(edit, field, None) for name, field in names.items()}
 
 
-def _facts(table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _offset_facts(table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if table["problem"]:
         yield "problem", f"can't be read: {table['problem']}; compactory source offsets reset forgets it"
     elif table["phase"] is None:

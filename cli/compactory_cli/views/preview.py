@@ -39,7 +39,7 @@ def show_previews(previews: Sequence[tuple[ConnectorConfig, ConnectorPreview]], 
         print_facts(("note", note) for note in preview.notes)
         for table in preview.tables:
             say(f"\n  {escape(table.table)} → topic [bold]{escape(table.topic)}[/]")
-            print_facts(_facts(table), "    ")
+            print_facts(_table_facts(table), "    ")
             print_facts((("skipped", reason) for reason in table.skipped), "    ", "yellow")
             print_facts((("warning", warning) for warning in table.warnings), "    ", "yellow")
             if records:
@@ -64,7 +64,7 @@ def _records(table: TablePreview) -> list[dict[str, Any]]:
     ]
 
 
-def _facts(table: TablePreview) -> Iterator[tuple[str, str]]:
+def _table_facts(table: TablePreview) -> Iterator[tuple[str, str]]:
     yield "kind", f"{table.kind}, {counted(table.rows, 'row')}"
     yield "key", ", ".join(table.key_columns) or "none"
     yield "order", ", ".join(table.cursor) or "none"

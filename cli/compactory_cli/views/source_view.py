@@ -60,7 +60,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str) -> None:
     for connector in connectors:
         state = connector["state"]
         say(f"[bold]{escape(connector['connector'])}[/] [{_colour(state)}]{state}[/] {_for(connector.get('since'))}")
-        print_facts(_facts(connector))
+        print_facts(_connector_facts(connector))
         print_tables(Table("tables", connector["tables"], _TABLES))
         for text in filter(None, [connector["detail"], *_details(connector)]):
             say(f"  [yellow]![/] {escape(text)}")
@@ -80,7 +80,7 @@ def show_overviews(overviews: Sequence[Overview], unanswered: str | None) -> Non
         print_tables(Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published"))
 
 
-def _facts(connector: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _connector_facts(connector: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if connector["target"] != "RUNNING":
         stored = "" if connector["target_stored"] else ", not stored yet: a restart of the process would end it"
         yield "target", f"{connector['target']} {_for(connector['target_since'])}{stored}"
