@@ -232,7 +232,7 @@ _add_change(
 )
 
 
-def _add_pausing(verb: str, outcome: str, text: str) -> None:
+def _add_jobs_pausing(verb: str, outcome: str, text: str) -> None:
     @app.command(verb, help=f"{text}\n\nExample: `compactory jobs {verb} transport.notify`")
     def change_pause(type_: _PausedType = None, group: _PausedGroup = None, by: By = None) -> None:
         from compactory_connectors.jobs import operators
@@ -242,8 +242,10 @@ def _add_pausing(verb: str, outcome: str, text: str) -> None:
         show_change(f"group {group}" if group else f"type {type_}", outcome, result)
 
 
-_add_pausing("pause", "paused", "Pause a type or a group: no executor starts such jobs. Running jobs end normally.")
-_add_pausing("resume", "running", "Resume a type or a group that is paused.")
+_add_jobs_pausing(
+    "pause", "paused", "Pause a type or a group: no executor starts such jobs. Running jobs end normally."
+)
+_add_jobs_pausing("resume", "running", "Resume a type or a group that is paused.")
 
 
 @app.command("limit")

@@ -54,7 +54,7 @@ def show_source_status(names: _Names = None, url: _Url = None, provider: Provide
     unanswered = None
     if server is not None:
         try:
-            connectors = _connectors(server, names or (), provider)
+            connectors = _running_connectors(server, names or (), provider)
         except Unreachable as error:
             if not files:
                 raise
@@ -191,13 +191,13 @@ def _require_connector(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
             " commands need the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and here"
         )
-    running = [worker["connector"] for worker in _connectors(server, [name] if name else [], provider)]
+    running = [worker["connector"] for worker in _running_connectors(server, [name] if name else [], provider)]
     if len(running) != 1:
         refuse(f"which connector? {server.place} runs: {', '.join(running) or 'none'}")
     return server, str(running[0])
 
 
-def _connectors(server: RemoteServer, names: Sequence[str], provider: Providers) -> list[dict[str, Any]]:
+def _running_connectors(server: RemoteServer, names: Sequence[str], provider: Providers) -> list[dict[str, Any]]:
     """Return the connectors of a process, or those of names and files. Raises ConfigError for a missing one."""
     files = [Path(name) for name in names if name.endswith(_FILES)]
     requested = {name for name in names if not name.endswith(_FILES)}
