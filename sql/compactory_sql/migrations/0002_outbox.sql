@@ -24,10 +24,9 @@ CREATE TABLE compactory.kafka_failed_messages (
     created_at    timestamptz NOT NULL,
     failed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     reason        text,                            -- NULL: waits for an earlier one
-    holds_key     boolean     NOT NULL,            -- later messages of the key wait
     PRIMARY KEY (topic, id)
 );
-CREATE INDEX ON compactory.kafka_failed_messages (topic, key) WHERE holds_key;
+CREATE INDEX ON compactory.kafka_failed_messages (topic, key) WHERE key IS NOT NULL;
 
 -- A row for each topic, with the lock of the relay's thread that sends it.
 CREATE TABLE compactory.kafka_topic_info (

@@ -148,9 +148,9 @@ SELECT b.id, b.key, b.payload, b.more
          FROM (SELECT m.id, m.key, m.payload, m.partition_key, m.headers,
                       coalesce(octet_length(m.payload), 0) AS size,
                       sum(octet_length(m.payload)) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS total,
-                      (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = a.topic AND f.holds_key))
+                      (SELECT EXISTS (SELECT FROM compactory.kafka_failed_messages AS f WHERE f.topic = a.topic AND f.key IS NOT NULL))
                       AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                                   WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key) AS waits
+                                   WHERE f.topic = m.topic AND f.key = m.key) AS waits
                  FROM compactory.kafka_messages AS m
                 WHERE m.topic = a.topic AND i.rewinds = a.rewinds AND m.id > p.start
                 ORDER BY m.topic, m.id LIMIT a.most) AS c
@@ -210,18 +210,18 @@ SELECT FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND (locked_by =
 -- name: outbox/set_aside
 -- Move a message that Kafka refuses to the failed messages.
 WITH gone AS (DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = %(id)s RETURNING *)
-INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
-SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s, key IS NOT NULL FROM gone;
+INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason)
+SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s FROM gone;
 
 -- name: outbox/hold_back
 -- Move messages whose key waits for a failed message to the failed messages.
 WITH gone AS (DELETE FROM compactory.kafka_messages AS m
                WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s)
                  AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
-                              WHERE f.topic = m.topic AND f.key = m.key AND f.holds_key)
+                              WHERE f.topic = m.topic AND f.key = m.key)
               RETURNING m.*)
-INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
-SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true FROM gone;
+INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason)
+SELECT id, topic, key, payload, partition_key, headers, created_at, NULL FROM gone;
 
 -- name: outbox/status
 -- All topics that a relay has seen, and the given ones: pending messages (counted up to 100,000 in all), the age
