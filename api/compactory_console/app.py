@@ -19,7 +19,7 @@ from compactory_api.http.problem import NoResource, Unauthorized, problem
 
 from .call import Call
 from .options import ConsoleOptions
-from .pages import comparison, directory, entry, jobs, outbox, overview, processors, setup, sinks, source
+from .pages import comparison, directory, entry, jobs, outbox, overview, pausing, processors, setup, sinks, source
 from .parts import Parts
 from .processes import Refused
 from .rendering import static_file
@@ -67,6 +67,7 @@ _ACTS: dict[str, _Handler] = {
     "/outbox": outbox.change_outbox,
     "/sinks": sinks.change_sinks,
     "/processors": processors.change_processors,
+    "/pauses": pausing.change_pause,
 }
 
 

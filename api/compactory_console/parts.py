@@ -24,7 +24,7 @@ class Parts:
         self.operators = Operators(options)
         self.job_counts = JobCounts(self.operators)
         self._changes: Changes | None = None
-        self._counting: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def changes(self) -> Changes:
@@ -33,18 +33,21 @@ class Parts:
         return self._changes
 
     def start(self) -> None:
-        """Begin to ask the processes. Idempotent; runs in the event loop."""
-        if self._changes is None:
-            self._changes = Changes(self.servers)
-            self.servers.start()
-            if self.options.postgres is not None:
-                self._counting = asyncio.create_task(self.job_counts.follow())
+        """Begin to ask the processes, the database and the cluster. Idempotent; runs in the event loop."""
+        if self._changes is not None:
+            return
+        self._changes = Changes(self.servers)
+        self.servers.start()
+        follows = [server.follow(self.servers.announce) for server in self.operators.servers]
+        if self.options.postgres is not None:
+            follows.append(self.job_counts.follow())
+        self._tasks = [asyncio.create_task(follow) for follow in follows]
 
     async def close(self) -> None:
-        """End what asks the processes and the database, and the threads."""
-        if self._counting is not None:
-            self._counting.cancel()
-            await asyncio.gather(self._counting, return_exceptions=True)
+        """End what asks, and the threads."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._changes is not None:
             await self._changes.close()
             await self.servers.close()

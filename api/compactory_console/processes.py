@@ -173,6 +173,12 @@ class Processes:
             return False
         return True
 
+    async def announce(self) -> None:
+        """Wake those that `wait` for an answer."""
+        async with self._answered:
+            self.version += 1
+            self._answered.notify_all()
+
     async def ask(self, server: Process, path: str, *, method: str = "GET", document: Any = None) -> Any:
         """Return the JSON that answers a request. Raises Unreachable, and Refused with the text of an error."""
         response = await self._request(server, method, path, document)
@@ -199,9 +205,7 @@ class Processes:
             except (CompactoryError, ValueError) as failure:
                 status, error = None, str(failure)
             server.note(status, error)
-            async with self._answered:
-                self.version += 1
-                self._answered.notify_all()
+            await self.announce()
             for listener in self._listeners:
                 listener(server)
             if time.monotonic() >= next_sample:

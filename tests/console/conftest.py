@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 import psycopg
@@ -21,6 +22,7 @@ from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_console import Console, ConsoleOptions
 from tests.api.conftest import serve  # noqa: F401 (a fixture)
 from tests.api.serving import Serving
+from tests.console.visitor import CHROMIUM, FLAGS, Visitor
 from tests.source.workload import wait_until
 from tests.store.topics import Topics
 
@@ -117,3 +119,21 @@ def follows(console: Console, directory: str) -> bool:
         return False
     feed = console.parts.changes.feed(server, directory)
     return feed is not None and feed.has_begun
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visitor(browser: Any, running: Running) -> Iterator[Visitor]:
+    visitor = Visitor(browser, running.url)
+    yield visitor
+    visitor.context.close()

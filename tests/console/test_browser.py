@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,54 +12,12 @@ from orjson import dumps
 
 from tests.console.conftest import Running
 from tests.console.test_console import HOSTILE, pages_of
+from tests.console.visitor import Visitor
 from tests.source.workload import wait_until
 
 pytestmark = pytest.mark.proof
 
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"
-]  # fmt: skip
 SKIPPED = ("/events", "/live/overview", "/charts", "/chart", "/row", "/sources/{connector}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-class Visitor:
-    """A page of a browser that has signed in, with what the browser's console said and the hosts it asked."""
-
-    def __init__(self, browser: Any, running: Running, **options: Any) -> None:
-        self.context = browser.new_context(base_url=running.url, **options)
-        self.page = self.context.new_page()
-        self.messages: list[str] = []
-        self.hosts: set[str] = set()
-        self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
-        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
-        self.page.goto("/")
-        self.page.fill("input[name=token]", "admin")
-        self.page.click("main button")
-        self.page.wait_for_selector("text=Overview")
-
-    def _note(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.messages.append(f"{message.type}: {message.text}")
-
-
-@pytest.fixture
-def visitor(browser: Any, running: Running) -> Iterator[Visitor]:
-    visitor = Visitor(browser, running)
-    yield visitor
-    visitor.context.close()
 
 
 def test_each_page_has_no_error_and_asks_no_other_host(visitor: Visitor, running: Running) -> None:
@@ -81,7 +38,7 @@ def test_each_page_is_accessible(browser: Any, running: Running, tmp_path: Path,
     shutil.unpack_archive(tmp_path / archive.stdout.decode().strip(), tmp_path)
     axe = (tmp_path / "package" / "axe.min.js").read_text()
     viewport = {"width": width, "height": 800}
-    visitor = Visitor(browser, running, color_scheme=scheme, viewport=viewport, bypass_csp=True)
+    visitor = Visitor(browser, running.url, color_scheme=scheme, viewport=viewport, bypass_csp=True)
     running.topics.produce(running.directory, ("T1", b"{"), ("T5", dumps({"acquirerId": "A9"})))
     problems = []
     for path, address in pages_of(running).items():

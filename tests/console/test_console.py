@@ -128,9 +128,9 @@ def test_jobs_are_changed_after_a_question_and_noted(running: Running) -> None:
         assert states == [("cancelled",)]
         log = client.get("/log").text
         assert "console: the admin token" in log
-        client.post("/jobs", data={"csrf": csrf, "act": "pause", "type": "invoice.send"})
+        client.post("/pauses", data={"csrf": csrf, "act": "pause", "kind": "type", "name": "invoice.send"})
         assert sql.execute("SELECT name FROM compactory.paused").fetchall() == [("invoice.send",)]
-        client.post("/jobs", data={"csrf": csrf, "act": "resume", "type": "invoice.send"})
+        client.post("/pauses", data={"csrf": csrf, "act": "resume", "kind": "type", "name": "invoice.send"})
         assert sql.execute("SELECT count(*) FROM compactory.paused").fetchone() == (0,)
 
 
@@ -151,10 +151,21 @@ def test_a_reader_can_do_nothing(running: Running) -> None:
         for path in _ACTS:
             address = path.replace("{server:int}", "0").replace("{connector}", "none")
             record = dumps({"directory": running.directory, "partition": 0, "offset": 0}).decode()
-            for act in ("retry", "skip", "drop", "pause", "resume", "restart", "approve", "cancel", "run-now"):
+            for act in (
+                "retry",
+                "skip",
+                "drop",
+                "pause",
+                "resume",
+                "restart",
+                "approve",
+                "cancel",
+                "run-now",
+                "set-offset",
+            ):
                 data = {
                     "csrf": csrf, "act": act, "record": record, "all": "yes", "sink": "s", "topic": "t", "type": "x",
-                    "processor": "p", "table": "t",
+                    "processor": "p", "table": "t", "kind": "sink", "name": "s",
                 }  # fmt: skip
                 assert client.post(address, data=data).status_code == 403, (address, act)
         assert client.get("/jobs/confirm?act=cancel").status_code == 403

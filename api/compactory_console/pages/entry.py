@@ -12,7 +12,7 @@ from starlette.responses import Response
 from compactory.errors import CompactoryError, ConfigError
 from compactory.records import Partition
 from compactory_api.http.problem import NoEntry
-from compactory_connectors.kafka.topic_reader import record_at
+from compactory_connectors.kafka.topic_reader import records_at
 from compactory_connectors.source.operations.row_of_key import RowRecord, rows_of_key
 
 from ..call import Call
@@ -85,8 +85,9 @@ async def _topic_key(call: Call, directory: dict[str, Any], key: str, entry: dic
     if entry is None:
         return None
     origin = Partition(directory["topic"], entry["partition"])
-    message = await call.parts.operators.in_kafka(lambda kafka: record_at(kafka, origin, entry["offset"]))
-    if message is None or message.timestamp()[1] != entry["timestamp_ms"]:
+    records = await call.parts.operators.in_kafka(lambda kafka: records_at(kafka, {origin: entry["offset"]}))
+    message = records.get(origin)
+    if message is None or (message.offset(), message.timestamp()[1]) != (entry["offset"], entry["timestamp_ms"]):
         raise ConfigError("the console's Kafka does not have this record: does the server read another cluster?")
     record_key = message.key()
     return record_key if isinstance(record_key, bytes) else None

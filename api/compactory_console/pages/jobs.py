@@ -82,10 +82,7 @@ async def confirm_page(call: Call) -> Response:
 async def change_jobs(call: Call) -> Response:
     """Change the chosen jobs, or all that match."""
     call.session.demand_admin()
-    verb = call.field("act") or ""
-    if verb in ("pause", "resume"):
-        return await _pause(call, verb)
-    act = _act(verb)
+    act = _act(call.field("act"))
     ids = call.ids()
     if not ids and call.field("all") != "yes":
         raise ConfigError("choose jobs first")
@@ -95,20 +92,6 @@ async def change_jobs(call: Call) -> Response:
     )
     target = f"/jobs/{ids[0]}" if call.field("back") == "job" else "/jobs"
     return call.back(target, f"{act}: {count:,} jobs.", state=None if ids else where.state)
-
-
-async def _pause(call: Call, verb: str) -> Response:
-    """Pause or resume a type or a group."""
-    type_, group = call.field("type"), call.field("group")
-
-    def switch(connection: psycopg.Connection[Any]) -> str:
-        if verb == "resume":
-            operators.resume(connection, type_, group=group, by=call.by)
-            return ""
-        return operators.pause(connection, type_, group=group, by=call.by).warning or ""
-
-    warning = await call.parts.operators.in_database(switch, open_jobs)
-    return call.back("/jobs", f"{verb}: {type_ or group}. {warning}")
 
 
 def _filter(fields: Any) -> JobFilter:

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from compactory.errors import ConfigError
 from compactory_connectors.outbox import operators
 from compactory_connectors.outbox.operators import failed_messages
-from compactory_connectors.outbox.statements import open_outbox
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call
+from ..operators import open_outbox_part
 
 __all__ = ["change_outbox", "outbox_page"]
 
@@ -33,27 +33,17 @@ async def outbox_page(call: Call) -> Response:
             "paused": [item.name for item in paused(connection, "outbox")],
         }
 
-    facts = await call.parts.operators.in_database(read, _open)
+    facts = await call.parts.operators.in_database(read, open_outbox_part)
     return call.page("outbox.html", topic=topic, shown=_SHOWN, **facts)
 
 
 async def change_outbox(call: Call) -> Response:
-    """Send failed messages again, drop them, pause or resume a topic."""
+    """Send failed messages again, or drop them."""
     call.session.demand_admin()
     verb, topic = call.field("act"), call.field("topic")
     ids = call.ids()
-    if verb in ("pause", "resume"):
-        if topic is None:
-            raise ConfigError("name a topic")
-        switch = operators.pause if verb == "pause" else operators.resume
-        await call.parts.operators.in_database(lambda sql: switch(sql, topic, by=call.by), _open)
-        return call.back("/outbox", f"{verb}: topic {topic}.")
     if verb not in ("retry", "drop") or not (ids or topic):
         raise ConfigError("choose messages or a topic, and retry or drop")
     function = operators.retry if verb == "retry" else operators.drop
-    count = await call.parts.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), _open)
+    count = await call.parts.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), open_outbox_part)
     return call.back("/outbox", f"{verb}: {count:,} messages.")
-
-
-def _open(conninfo: Any, purpose: str) -> psycopg.Connection[Any]:
-    return open_outbox(conninfo, purpose)[0]

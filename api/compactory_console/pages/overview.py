@@ -72,6 +72,7 @@ def event_stream(events: AsyncIterator[bytes]) -> Response:
 def _context(call: Call) -> dict[str, Any]:
     return {
         "servers": call.parts.servers.processes,
+        "outside_servers": call.parts.operators.servers,
         "directories": [
             (server, directory, verdict_of_directory(directory))
             for server in call.parts.servers.processes

@@ -96,11 +96,14 @@ addEventListener("DOMContentLoaded", () => {
   document.body.addEventListener("htmx:afterSwap", (event) => showLocalTimes(event.target));
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     const list = document.getElementById("list");
-    if (event.target.matches("[data-polls]") && list && (isBusy(list) || list.querySelector("input:checked"))) event.preventDefault();
+    if (event.target.matches("[data-polls]") && list && (document.hidden || isBusy(list) || list.querySelector("input:checked"))) event.preventDefault();
   });
   document.body.addEventListener("htmx:sendError", () => setConnected(false));
   document.body.addEventListener("htmx:afterRequest", (event) => { if (event.detail.xhr.status) setConnected(true); });
   document.body.addEventListener("click", (event) => {
+    if (event.target.matches("[data-all]")) {
+      for (const box of event.target.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
+    }
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500); });

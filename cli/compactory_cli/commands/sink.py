@@ -180,23 +180,11 @@ def set_sink_offset(
     Example: `compactory sink offsets set accounts accounts 0 earliest`
     """
     from compactory.records import Partition
-    from compactory_connectors.sink.operators import set_offset
+    from compactory_connectors.sink.operators import set_position
 
     kafka = begin().kafka()
-    part = Partition(topic, partition)
-    topic_metadata = kafka.topics([topic]).get(topic)
-    if topic_metadata is None or partition not in topic_metadata.partitions:
-        refuse(f"there is no partition {partition} of topic {topic!r}")
-    start, end = kafka.log_starts([part])[part], kafka.high_watermarks([part])[part]
-    named = {"earliest": start, "latest": end}
-    if offset not in named and not offset.isdigit():
-        refuse(f"OFFSET: must be a number, earliest or latest, not {offset!r}")
-    chosen = named[offset] if offset in named else int(offset)
-    if not start <= chosen <= end:
-        refuse(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
     with _connect_to_sink() as connection:
-        if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id, by=by):
-            refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
+        chosen = set_position(connection, kafka, sink, Partition(topic, partition), offset, by=by)
     message = f"[green]✓[/] {sink} continues at offset {chosen} of {topic}-{partition}"
     answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message)
 

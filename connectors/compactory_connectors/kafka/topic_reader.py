@@ -11,7 +11,7 @@ from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, kafka_errors
 from compactory.records import Partition
 
-__all__ = ["TopicReader", "length", "newest_rank", "newest_records", "read", "record_at"]
+__all__ = ["TopicReader", "length", "newest_rank", "newest_records", "read", "records_at"]
 
 _STALL = 60.0  # seconds without a record after which a topic is given up; an abandoned transaction takes 10
 
@@ -116,20 +116,25 @@ def read(
             yield from messages
 
 
-def record_at(kafka: Kafka, partition: Partition, offset: int, timeout: float = 5.0) -> Message | None:
-    """Return the record at an offset; None if it is not in the log any more. Raises ConfigError, Unreachable."""
-    with (
-        kafka_errors(f"read topic {partition.topic!r}", kafka.bootstrap),
-        closing(kafka.consumer("follow")) as consumer,
-    ):
-        consumer.assign([TopicPartition(*partition, offset)])
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+def records_at(kafka: Kafka, offsets: Mapping[Partition, int], timeout: float = 5.0) -> dict[Partition, Message]:
+    """Return the first record at or after an offset of each partition that has one. Raises ConfigError, Unreachable."""
+    records: dict[Partition, Message] = {}
+    remaining = set(offsets)
+    deadline = time.monotonic() + timeout
+    with kafka_errors("read records", kafka.bootstrap), closing(kafka.consumer("follow")) as consumer:
+        consumer.assign([TopicPartition(*partition, offset) for partition, offset in offsets.items()])
+        while remaining:
             for message in consumer.consume(1, 0.2):
+                partition = Partition(message.topic() or "", message.partition() or 0)
+                if message.error() is None and partition in remaining:
+                    records[partition] = message
+                    consumer.pause([TopicPartition(*partition)])
                 if message.topic() is not None:
-                    is_record = message.error() is None and message.offset() == offset
-                    return message if is_record else None
-    raise Unreachable("Kafka", f"offset {offset} of topic {partition.topic!r} was not read in {timeout:g} s")
+                    remaining.discard(partition)
+            if time.monotonic() > deadline:
+                names = ", ".join(f"{part.topic}-{part.partition}" for part in remaining)
+                raise Unreachable("Kafka", f"{names} not read in {timeout:g} s")
+    return records
 
 
 def length(kafka: Kafka, topic: str) -> int:

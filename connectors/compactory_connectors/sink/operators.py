@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.postgres.operator_log import log_act
 from compactory_connectors.postgres.pausing import PauseResult, set_paused
@@ -20,7 +22,7 @@ from compactory_sql import query
 from .failed import Choice, selection
 from .offsets import partition_offsets
 
-__all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_offset"]
+__all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_offset", "set_position"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,35 @@ def set_offset(
         count = connection.execute(query("sink/set"), target | {"topic_id": topic_id}).rowcount
         log_act(connection, "sink", "set-offset", target, count, by)
     return count > 0
+
+
+def set_position(
+    connection: psycopg.Connection[Any],
+    kafka: Kafka,
+    sink: str,
+    partition: Partition,
+    position: str,
+    *,
+    by: str | None = None,
+) -> int:
+    """Set the next offset of a partition to a number, ``earliest`` or ``latest``, as `set_offset` does. Return it.
+
+    Raises ConfigError if the log does not have the offset, or the sink not the partition; Unreachable, psycopg.Error.
+    """
+    name = f"partition {partition.partition} of topic {partition.topic!r}"
+    topic = kafka.topics([partition.topic]).get(partition.topic)
+    if topic is None or partition.partition not in topic.partitions:
+        raise ConfigError(f"there is no {name}")
+    start, end = kafka.log_starts([partition])[partition], kafka.high_watermarks([partition])[partition]
+    named = {"earliest": start, "latest": end}
+    if position not in named and not (position.isascii() and position.isdigit()):
+        raise ConfigError(f"the offset must be a number, earliest or latest, not {position!r}")
+    offset = named[position] if position in named else int(position)
+    if not start <= offset <= end:
+        raise ConfigError(f"the log has offsets {start} to {end}, and not {offset}")
+    if not set_offset(connection, sink, partition, offset, topic.topic_id, by=by):
+        raise ConfigError(f"no sink {sink!r} has written {name} to this database")
+    return offset
 
 
 def pause(connection: psycopg.Connection[Any], sink: str, *, by: str | None = None) -> PauseResult:
