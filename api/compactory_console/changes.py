@@ -42,6 +42,11 @@ class Change:
     timestamp_ms: int = -1
     gap: str | None = None
 
+    @property
+    def word(self) -> str:
+        """What has happened to the entry."""
+        return "deleted" if self.kind == "delete" else "created" if self.old is None else "changed"
+
 
 class Feed:
     """The newest changes of one directory, oldest first. Owned by the event loop."""

@@ -30,7 +30,7 @@ Open = Callable[[Mapping[str, Any], str], psycopg.Connection[Any]]
 
 _THREADS = 8
 _TIMEOUT_MS = 5000  # of a statement
-_OUTAGE_SECONDS = 2  # after which a server that does not answer counts as not reached
+_OUTAGE_SECONDS = 3  # after which a server that does not answer counts as not reached
 
 
 class Operators:

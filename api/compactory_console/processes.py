@@ -113,14 +113,10 @@ class Process:
 
     def _totals(self, lookups: float | None) -> Iterator[tuple[str, float | None]]:
         """Yield what grows from the start of the process on; None where the process has no such thing."""
-        positions = [
-            item["position"] or 0
-            for worker in self.workers
-            for item in worker.get("partitions") or ()
-            if _topic_of(item)
-        ]
+        stores = [worker for worker in self.workers if worker.get("directories")]
+        positions = [part["position"] or 0 for store in stores for part in store["partitions"]]
         runs = [worker["runs"] for worker in self.workers if isinstance(worker.get("runs"), dict)]
-        yield "changes", float(sum(positions)) if self.directories else None
+        yield "changes", float(sum(positions)) if stores else None
         yield "lookups", lookups
         yield (
             "attempts",

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from .options import ConsoleOptions
 from .sessions import Session
 
-__all__ = ["Pages", "static_file"]
+__all__ = ["Pages", "counted", "static_file"]
 
 _LONGEST_TEXT = 4000  # characters of one text that a page shows
 _DEPTH = 40  # levels of a tree
@@ -48,7 +48,8 @@ class Pages:
             finalize=_without_nul,
         )
         self._environment.filters |= {
-            "ago": _ago, "moment": _moment, "number": _number, "shown": _shown, "tree": _tree, "cell": _cell
+            "ago": _ago, "moment": _moment, "number": _number, "shown": _shown, "tree": _tree, "cell": _cell,
+            "counted": counted,
         }  # fmt: skip
         self._environment.globals |= {
             "url": self.url,
@@ -118,6 +119,11 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _ago(seconds: float | None) -> str:
     """Return a duration in the unit that fits."""
     if seconds is None:
@@ -182,13 +188,13 @@ def _node(value: Any, depth: int) -> Markup:
             Markup("<li><b>{}</b>: {}</li>").format(_shown(name), _node(item, depth - 1))
             for name, item in value.items()
         )
-        return Markup('<details open><summary>{} fields</summary><ul class="tree">{}</ul></details>').format(
-            len(value), lines
+        return Markup('<details open><summary>{}</summary><ul class="tree">{}</ul></details>').format(
+            counted(len(value), "field"), lines
         )
     if isinstance(value, list) and value and depth:
         lines = Markup("").join(Markup("<li>{}</li>").format(_node(item, depth - 1)) for item in value)
-        return Markup('<details open><summary>{} items</summary><ol class="tree">{}</ol></details>').format(
-            len(value), lines
+        return Markup('<details open><summary>{}</summary><ol class="tree">{}</ol></details>').format(
+            counted(len(value), "item"), lines
         )
     if isinstance(value, str):
         return Markup('<span class="text">{}</span>').format(_shown(value))

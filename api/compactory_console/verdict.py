@@ -59,7 +59,7 @@ def verdict_of_worker(worker: dict[str, Any]) -> Verdict:
         names = ", ".join(sorted(_name(item) for item in worker["paused"]))
         return Verdict(level=Level.WARNING, word="paused", sentence=f"An operator has paused {names}.")
     if failed := _failed(worker):
-        return Verdict(level=Level.WARNING, word="running", sentence=f"{failed:,} were set aside.")
+        return Verdict(level=Level.WARNING, word="running", sentence=f"{failed:,} set aside: they need somebody.")
     if not worker.get("ready", True):
         return Verdict(level=Level.WARNING, word="not ready", sentence="It is not connected yet.")
     return Verdict(level=Level.GOOD, word="running")
@@ -141,4 +141,5 @@ def _failed(worker: dict[str, Any]) -> int:
     types = worker.get("types")
     if isinstance(types, list):
         return sum(item["jobs"] for item in types if item.get("state") == "failed")
-    return worker["set_aside"] if isinstance(worker.get("set_aside"), int) else 0
+    partitions = [part for part in worker.get("partitions") or () if isinstance(part, dict)]
+    return int(worker.get("set_aside") or sum(part.get("set_aside") or 0 for part in partitions))

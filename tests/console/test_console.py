@@ -117,7 +117,7 @@ def test_jobs_are_changed_after_a_question_and_noted(running: Running) -> None:
         assert "120 jobs match" in text
         assert "Older jobs" in text
         question = client.get("/jobs/confirm?act=cancel&type=invoice.send").text
-        assert "cancel 120 jobs" in question
+        assert "Cancel 120 jobs" in question
         csrf = running.csrf(client)
         one = client.post("/jobs", data={"csrf": csrf, "act": "run-now", "id": str(running.jobs[0])})
         assert one.status_code == 303

@@ -7,6 +7,7 @@ import time
 
 import psycopg
 
+from compactory_console.processes import Process
 from tests.console.conftest import Running
 
 MANY = """
@@ -51,3 +52,20 @@ def test_the_timeline_has_the_counts_and_gaps(running: Running) -> None:
         assert client.get("/jobs/chart").json()["series"][0]["values"][-1] is None
     with running.client("till") as client:
         assert client.get("/jobs/chart").status_code == 403
+
+
+def test_a_sample_counts_what_each_kind_of_worker_does() -> None:
+    partition = {"topic": "t", "partition": 0}
+    store = {"name": "store", "state": "new", "directories": [], "partitions": [{**partition, "position": None}]}
+    sink = {"name": "sink s", "partitions": [{**partition, "offset": 8, "lag": 0, "set_aside": 3}]}
+    executor = {"name": "jobs", "partitions": [0, 1], "runs": {"mail": {"succeeded": 20, "failed": 9}}}
+    process = Process(0, "http://127.0.0.1:1")
+    process.note({"version": "1", "live": True, "ready": True, "workers": [store, sink, executor]}, None)
+    process.sample(None)
+    executor["runs"] = {"mail": {"succeeded": 40, "failed": 9}}
+    process.sample(None)
+    first, second = process.samples
+    assert (first.attempts, first.lag, second.changes) == (None, None, None)
+    assert second.attempts is not None
+    assert second.attempts > 0
+    assert [verdict.sentence for _, verdict in process.verdicts()][1] == "3 set aside: they need somebody."

@@ -10,13 +10,14 @@ from starlette.responses import JSONResponse, Response
 
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import operators
-from compactory_connectors.jobs.operators import STATES, Act, JobFilter, count_jobs, jobs_where
+from compactory_connectors.jobs.operators import CHANGEABLE_STATES, STATES, Act, JobFilter, count_jobs, jobs_where
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.jobs.status import executor_statuses, limit_statuses, type_statuses
 from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call
 from ..job_counts import count_unfinished
+from ..rendering import counted
 
 __all__ = ["change_jobs", "confirm_page", "job_chart", "job_page", "jobs_page"]
 
@@ -67,7 +68,7 @@ async def job_page(call: Call) -> Response:
     if not jobs:
         raise ConfigError(f"there is no job {number}, or it was deleted after its time")
     job = jobs[0] if call.session.is_admin else replace(jobs[0], payload="(needs the admin scope)", headers=None)
-    return call.page("job.html", job=job, acts=list(Act))
+    return call.page("job.html", job=job, acts=[act for act in Act if job.state in CHANGEABLE_STATES[act]])
 
 
 async def confirm_page(call: Call) -> Response:
@@ -91,7 +92,7 @@ async def change_jobs(call: Call) -> Response:
         lambda sql: _FUNCTIONS[act](sql, ids or None, where, by=call.by), open_jobs
     )
     target = f"/jobs/{ids[0]}" if call.field("back") == "job" else "/jobs"
-    return call.back(target, f"{act}: {count:,} jobs.", state=None if ids else where.state)
+    return call.back(target, f"{act}: {counted(count, 'job')}.", state=None if ids else where.state)
 
 
 def _filter(fields: Any) -> JobFilter:

@@ -15,6 +15,7 @@ from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call
 from ..operators import open_outbox_part
+from ..rendering import counted
 
 __all__ = ["change_outbox", "outbox_page"]
 
@@ -46,4 +47,4 @@ async def change_outbox(call: Call) -> Response:
         raise ConfigError("choose messages or a topic, and retry or drop")
     function = operators.retry if verb == "retry" else operators.drop
     count = await call.parts.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), open_outbox_part)
-    return call.back("/outbox", f"{verb}: {count:,} messages.")
+    return call.back("/outbox", f"{verb}: {counted(count, 'message')}.")

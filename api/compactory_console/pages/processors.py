@@ -12,8 +12,9 @@ from compactory_connectors.processors.operators import stored_events
 from compactory_connectors.processors.pending import StoredEvent
 
 from ..call import Call
+from ..rendering import counted
 
-__all__ = ["change_processors", "processors_page"]
+__all__ = ["change_processors", "known_processors", "processors_page"]
 
 _SHOWN = 200
 _WORKER = "process "  # begins the name of a processor's worker
@@ -23,7 +24,7 @@ async def processors_page(call: Call) -> Response:
     """Return the events of each processor that are not done."""
     call.session.demand_read()
     processors: list[tuple[str, list[StoredEvent], str | None]] = []
-    for name in sorted({*call.parts.options.processors, *_running(call)}):
+    for name in known_processors(call):
         try:
             events = await call.parts.operators.in_kafka(lambda kafka, name=name: stored_events(kafka, name))  # type: ignore[misc]
             processors.append((name, events, None))
@@ -37,14 +38,19 @@ async def change_processors(call: Call) -> Response:
     """Retry or drop failed events."""
     call.session.demand_admin()
     verb, name = call.field("act"), call.field("processor")
-    if name not in {*call.parts.options.processors, *_running(call)} or name is None:
+    if name is None or name not in known_processors(call):
         raise ConfigError(f"there is no processor {name!r}")
     ids = call.form.get("event", [])
     if verb not in ("retry", "drop") or not ids:
         raise ConfigError("choose events first, and retry or drop")
     function = operators.retry if verb == "retry" else operators.drop
     count = await call.parts.operators.in_kafka(lambda kafka: function(kafka, name, ids, by=call.by))
-    return call.back("/processors", f"{verb}: {count:,} events.")
+    return call.back("/processors", f"{verb}: {counted(count, 'event')}.")
+
+
+def known_processors(call: Call) -> list[str]:
+    """Return the processors of the options, and those whose processes the console knows."""
+    return sorted({*call.parts.options.processors, *_running(call)})
 
 
 def _running(call: Call) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.outbox.statements import open_outbox
-from compactory_connectors.postgres.operator_log import operator_log
+from compactory_connectors.postgres.operator_log import LogLine, operator_log
+from compactory_connectors.processors import operators as processors
 from compactory_connectors.schema import status
 from compactory_connectors.sink.offsets import open_sink
 
 from ..call import Call
 from ..verdict import Level
+from .processors import known_processors
 
 __all__ = ["log_page", "setup_page"]
 
@@ -63,8 +65,18 @@ async def log_page(call: Call) -> Response:
     """Return the newest acts of operators."""
     call.session.demand_read()
     part = call.query("part")
-    lines = await call.parts.operators.in_database(lambda sql: operator_log(sql, part, _LOG_LINES))
+    if part == "processors":
+        names = known_processors(call)
+        lines = await call.parts.operators.in_kafka(lambda kafka: _processor_log(kafka, names))
+    else:
+        lines = await call.parts.operators.in_database(lambda sql: operator_log(sql, part, _LOG_LINES))
     return call.page("log.html", lines=lines, part=part)
+
+
+def _processor_log(kafka: Kafka, names: Iterable[str]) -> list[LogLine]:
+    """Return the newest acts on all processors, newest first."""
+    lines = [line for name in names for line in processors.operator_log(kafka, name, _LOG_LINES)]
+    return sorted(lines, key=lambda line: line.at, reverse=True)[:_LOG_LINES]
 
 
 def _processes(call: Call) -> Iterator[Check]:

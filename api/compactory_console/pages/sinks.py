@@ -19,6 +19,7 @@ from compactory_connectors.sink.offsets import PartitionOffset, open_sink, parti
 from compactory_connectors.sink.operators import failed_records
 
 from ..call import Call, whole_number
+from ..rendering import counted
 
 __all__ = ["change_sinks", "sinks_page"]
 
@@ -64,7 +65,7 @@ async def change_sinks(call: Call) -> Response:
     choice = (sink, topic, partition, whole_number("offset", call.field("offset")))
     function = operators.retry if verb == "retry" else operators.drop
     count = await call.parts.operators.in_database(lambda sql: function(sql, *choice, by=call.by), open_sink)
-    return call.back("/sinks", f"{verb}: {count:,} records.")
+    return call.back("/sinks", f"{verb}: {counted(count, 'record')}.")
 
 
 async def _set_offset(call: Call, sink: str, partition: Partition) -> Response:

@@ -54,6 +54,7 @@ const parsed = (text) => {
 const drawChart = async (element) => {
   const style = getComputedStyle(document.documentElement);
   const colours = ["#2a7de1", "#d9622b", "#2a9d74", "#9a5fd0", "#b8860b", "#d0437f"];
+  const time = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
   const axis = { stroke: style.getPropertyValue("--quiet"), grid: { stroke: style.getPropertyValue("--line"), width: 1 } };
   let chart = null;
   let labels = "";
@@ -69,8 +70,8 @@ const drawChart = async (element) => {
     labels = names;
     if (!series.length) { element.textContent = "No figures yet."; chart = null; return; }
     element.textContent = "";
-    const lines = series.map((item, number) => ({ label: item.label, stroke: colours[number % colours.length], width: 1.5, spanGaps: false }));
-    chart = new uPlot({ width: element.clientWidth || 320, height: 170, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } } }, data, element);
+    const lines = series.map((item, number) => ({ label: item.label, stroke: colours[number % colours.length], width: 1.5, spanGaps: false, points: { show: false } }));
+    chart = new uPlot({ width: element.clientWidth || 320, height: 170, series: [{ label: "UTC", value: (_, seconds) => (seconds === null ? "–" : time(seconds)) }, ...lines], axes: [{ ...axis, space: 70, values: (_, splits) => splits.map(time) }, { ...axis, size: 60 }], scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } } }, data, element);
   };
   await update();
   setInterval(update, 5000);

@@ -25,6 +25,7 @@ from .job import TENANT
 from .limits import LimitKind, limit_of
 
 __all__ = [
+    "CHANGEABLE_STATES",
     "STATES",
     "Act",
     "JobCount",
@@ -69,7 +70,7 @@ _STATEMENTS = {
     Act.DISCARD: "jobs/cancel",
 }
 
-_STATES = {
+CHANGEABLE_STATES: Final = {
     Act.RUN_NOW: ("scheduled",),
     Act.RETRY: ("failed", "cancelled", "scheduled"),
     Act.CANCEL: ("scheduled", "running"),
@@ -331,7 +332,7 @@ def _remove(
 
 def _parameters(ids: Sequence[int] | None, where: JobFilter, act: Act | None = None) -> dict[str, Any]:
     """Return the parameters of jobs/list. Raises ConfigError if the act can't change jobs of the filter's state."""
-    states = _STATES[act] if act else STATES
+    states = CHANGEABLE_STATES[act] if act else STATES
     if where.state is not None:
         if where.state not in states:
             raise ConfigError(f"{act} changes no {where.state} jobs: choose {' or '.join(states)}")
