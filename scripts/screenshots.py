@@ -17,7 +17,7 @@ import psycopg
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
-SIZE = {"width": 1280, "height": 780}
+SIZE = {"width": 1280, "height": 940}
 WARM_UP = 60.0  # seconds until the charts have lines
 FLAGS = (
     "--no-sandbox",
@@ -35,19 +35,23 @@ def main() -> None:
         demo = subprocess.Popen([compactory, "demo"], cwd=folder, stdout=subprocess.DEVNULL)
         try:
             state = _state(Path(folder) / ".compactory" / "demo.json")
-            change(state["postgres"])
+            change(state["postgres"], state["http"])
             take(state["console"])
         finally:
             demo.terminate()
             demo.wait(30)
 
 
-def change(postgres: str) -> None:
-    """Change rows of the demo for a while, faster and slower."""
+def change(postgres: str, http: str) -> None:
+    """Change rows of the demo, insert payments and look entries up for a while, faster and slower."""
+    entry = f"{http}/v1/directories/terminal_acquirer/entries/T42"
     ends = time.monotonic() + WARM_UP
     with psycopg.connect(postgres, autocommit=True) as connection:
         while (remaining := ends - time.monotonic()) > 0:
             connection.execute("UPDATE terminal_acquirer SET acquirer_id = 'A' || mod(id, 7) WHERE mod(id, 997) = 0")
+            connection.execute("INSERT INTO payments (terminal_id, amount) VALUES ('T42', 19.99), ('T43', 2500)")
+            with urlopen(entry, timeout=10) as answer:  # noqa: S310 (the demo has written it)
+                answer.read()
             time.sleep(0.05 + 0.2 * abs(math.sin(remaining / 8)))
 
 
