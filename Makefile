@@ -45,7 +45,6 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
-	$(BIN)/mypy tests/types
 	$(BIN)/basedpyright
 
 layers: $(STAMP)

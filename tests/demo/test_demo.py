@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from compactory_cli.stack.maven import kafka_lacks
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
 from tests.cli.conftest import ARTICLE, Shell
+from tests.docs.pages import blocks
+from tests.docs.test_examples import Folder, one
 from tests.source.workload import wait_until
 
 PATIENCE = 90.0
@@ -113,6 +116,15 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     assert_nothing_is_left(running, told)
     assert not running.file.parent.exists()
     shutil.rmtree(running.scratch)
+
+
+def test_the_first_ten_minutes_of_the_readme(demo: Demo) -> None:
+    folder = Folder(demo.shell.folder)
+    (folder.path / ".venv").symlink_to(sys.prefix)
+    out = folder.shell(one(blocks("sh", run="demo")).replace("http://127.0.0.1:8080", demo.told["http"]))
+    lines = folder.python(one(blocks("python", run="store")).replace("localhost:19092", demo.told["kafka"]))
+    assert out.count('"terminalId":"T42"') == 2
+    assert lines.splitlines() == ["A1", "1000"]
 
 
 def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:

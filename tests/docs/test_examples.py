@@ -116,14 +116,15 @@ def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> No
     assert folder.python(text).splitlines() == ["A1"]
 
 
-@pytest.mark.parametrize(
-    "page", [blocks("python", run="testing"), blocks("python", run="fastapi")], ids=["testing", "fastapi"]
-)
-def test_a_service_and_its_tests(folder: Folder, page: list[Block]) -> None:
-    (folder.path / "test_service.py").write_text("\n".join(block.text for block in page))
-    folder.run([sys.executable, "-m", "mypy", "--strict", f"--cache-dir={ROOT / '.mypy_cache'}", "test_service.py"])
+def test_services_and_their_tests(folder: Folder) -> None:
+    files = [f"test_{page}.py" for page in ("testing", "fastapi")]
+    for file in files:
+        page = blocks("python", run=file.removeprefix("test_").removesuffix(".py"))
+        (folder.path / file).write_text("\n".join(block.text for block in page))
+    folder.run([sys.executable, "-m", "mypy", "--strict", f"--cache-dir={ROOT / 'build' / 'mypy'}", *files])
     folder.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    assert " passed" in folder.run([sys.executable, "-m", "pytest", "-q", "-p", "compactory_cli.pytest_plugin"])
+    out = folder.run([sys.executable, "-m", "pytest", "-v", "-p", "compactory_cli.pytest_plugin", *files])
+    assert all(f"{file}::" in out for file in files)
 
 
 def test_a_token(here: Callable[[str], str], kafka: str) -> None:
@@ -226,19 +227,3 @@ def test_the_articles_connector(
 def test_adopting(folder: Folder, terminals: str) -> None:
     out = folder.shell(one(blocks("sh", run="adopt")).replace("postgresql://user@localhost/reference", terminals))
     assert "public.terminal_acquirer is adopted" in out
-
-
-def test_the_first_ten_minutes(folder: Folder) -> None:
-    (folder.path / ".venv").symlink_to(sys.prefix)
-    with background(folder, ["compactory", "demo"]) as demo:
-        deadline = time.monotonic() + 120
-        while not (folder.path / ".compactory" / "demo.json").exists():
-            assert demo.poll() is None, demo.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        found = json.loads((folder.path / ".compactory" / "demo.json").read_text())
-        out = folder.shell(one(blocks("sh", run="demo")).replace("http://127.0.0.1:8080", found["http"]))
-        lines = folder.python(one(blocks("python", run="store")).replace("localhost:19092", found["kafka"]))
-    assert out.count('"terminalId":"T42"') == 2
-    assert lines.splitlines() == ["A1", "1000"]
-    assert [path.name for path in folder.path.iterdir()] == [".venv"]

@@ -15,12 +15,12 @@ from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.schema import Adoption, adopt, install
 from tests.source.child import Child
 from tests.source.conftest import ARTICLE, Bench, article_environment
-from tests.source.proof import LONG
+from tests.source.proof import LONG, PROOF
 from tests.source.workload import PlainCursor, Writers, table_state, wait_until
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(6, id="short"), LONG])
-@pytest.mark.parametrize("adopted", [False, True], ids=["as-it-is", "adopted"])
+@pytest.mark.parametrize("seconds", [pytest.param(3, id="short"), LONG])
+@pytest.mark.parametrize("adopted", [False, pytest.param(True, marks=PROOF)], ids=["as-it-is", "adopted"])
 def test_the_topic_ends_as_the_table(
     bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
