@@ -16,7 +16,7 @@ __all__ = ["conditions", "load"]
 _PACKAGES = ("confluent-kafka", "orjson", "rocksdict", "ktables", "aiokafka")
 _POMS = {
     "Kafka Streams": ("benchmarks/java/pom.xml", "kafka-streams"),
-    "Apache Kafka": ("tests/stack/pom.xml", "kafka_2.13"),
+    "Apache Kafka": ("cli/compactory_cli/stack/pom.xml", "kafka_2.13"),
 }
 _ROOT = Path(__file__).parents[1]
 
