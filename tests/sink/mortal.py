@@ -17,7 +17,7 @@ from typing import Any
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import TransactionalSink
 from compactory_connectors.sink.applying import Applying
-from compactory_connectors.sink.offsets import Offsets
+from compactory_connectors.sink.statements import SinkTable
 from tests.sink import harness
 
 STEPS = ("before the lock", "after the lock", "before the move", "before the commit", "after the commit")
@@ -53,8 +53,8 @@ def _around(fate: Fate, function: Callable[..., Any], before: str, after: str) -
 
 def main(url: str, bootstrap: str, name: str, topic: str, step: str = "", sign: str = "SIGKILL", *given: str) -> int:
     fate = Fate(step, signal.Signals[sign])
-    Offsets.lock = _around(fate, Offsets.lock, STEPS[0], STEPS[1])  # type: ignore[method-assign]
-    Offsets.move = _around(fate, Offsets.move, STEPS[2], STEPS[3])  # type: ignore[method-assign]
+    SinkTable.lock = _around(fate, SinkTable.lock, STEPS[0], STEPS[1])  # type: ignore[method-assign]
+    SinkTable.move = _around(fate, SinkTable.move, STEPS[2], STEPS[3])  # type: ignore[method-assign]
     Applying.apply = _around(fate, Applying.apply, BETWEEN, "")  # type: ignore[method-assign]
     Group.advance = _around(fate, Group.advance, STEPS[4], "")  # type: ignore[method-assign]
     properties = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "6000"}

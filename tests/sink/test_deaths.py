@@ -10,7 +10,7 @@ import pytest
 
 from compactory_connectors.sink import SinkStopped
 from compactory_connectors.sink.applying import Applying
-from compactory_connectors.sink.offsets import Moved, Offsets
+from compactory_connectors.sink.statements import Moved, SinkTable
 from tests.sink.harness import Bench
 from tests.sink.mortal import BETWEEN, STEPS
 from tests.source.workload import wait_until
@@ -83,10 +83,10 @@ def rejoined(bench: Bench) -> bool:
 
 def test_without_the_condition_a_zombies_records_count_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: the tests above would see it."""
-    monkeypatch.setattr(Offsets, "lock", lambda *_: False)
+    monkeypatch.setattr(SinkTable, "lock", lambda *_: False)
     moved = 'UPDATE compactory.kafka_partitions SET "offset" = %s WHERE topic = %s'
     monkeypatch.setattr(
-        Offsets,
+        SinkTable,
         "move",
         lambda self, batch, **_: self._connection.execute(moved, [batch.end, batch.partition.topic]),
     )

@@ -11,9 +11,9 @@ from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.offsets import Moved, Offsets
 from compactory_connectors.sink.operators import set_offset
 from compactory_connectors.sink.record import Batch
+from compactory_connectors.sink.statements import Moved, SinkTable
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until
 from tests.store.topics import Topics
@@ -77,7 +77,7 @@ def test_the_leader_epoch_of_the_last_record_counts_for_its_own_offset(bench: Be
     sink = bench.sink(topic)
     bench.wait_for_end(topic)
     sink.stop()
-    offsets, partition = Offsets(bench.sql, bench.name), Partition(topic, 0)
+    offsets, partition = SinkTable(bench.sql, bench.name), Partition(topic, 0)
     assert offsets.rows([partition])[partition].located(0) == (3, 2, 0)
     bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 9')
     assert offsets.rows([partition])[partition].located(0) == (9, 9, None)
@@ -245,7 +245,7 @@ def test_records_from_elsewhere_than_the_seek_are_not_applied(bench: Bench, monk
 
 def test_a_process_that_passes_over_records_does_not_set_back_what_another_has_moved(bench: Bench) -> None:
     """Guarantee 16: nothing is locked for a part of the log without records; the update's own condition decides."""
-    partition, offsets = Partition("t", 0), Offsets(bench.sql, bench.name)
+    partition, offsets = Partition("t", 0), SinkTable(bench.sql, bench.name)
     offsets.rows([partition])
     offsets.begin(partition, 40, None)
     with pytest.raises(Moved):

@@ -14,7 +14,7 @@ from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.outbox import operators as outbox
 from compactory_connectors.processors import operators as processors
 from compactory_connectors.sink import operators as sinks
-from compactory_connectors.sink.offsets import open_sink
+from compactory_connectors.sink.statements import open_sink
 
 from ..call import Call
 from ..operators import Open, open_outbox_part

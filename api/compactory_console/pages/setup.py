@@ -17,7 +17,7 @@ from compactory_connectors.outbox.statements import open_outbox
 from compactory_connectors.postgres.operator_log import LogLine, operator_log
 from compactory_connectors.processors import operators as processors
 from compactory_connectors.schema import status
-from compactory_connectors.sink.offsets import open_sink
+from compactory_connectors.sink.statements import open_sink
 
 from ..call import Call
 from ..verdict import Level

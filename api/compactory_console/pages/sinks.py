@@ -15,8 +15,8 @@ from compactory.records import Partition
 from compactory_connectors.kafka.topic_reader import records_at
 from compactory_connectors.postgres.pausing import paused
 from compactory_connectors.sink import operators
-from compactory_connectors.sink.offsets import PartitionOffset, open_sink, partition_offsets
 from compactory_connectors.sink.operators import failed_records
+from compactory_connectors.sink.statements import PartitionOffset, open_sink, partition_offsets
 
 from ..call import Call, whole_number
 from ..rendering import counted

@@ -135,7 +135,7 @@ def show_sink_status(
     from compactory.errors import CompactoryError
     from compactory.records import Partition
     from compactory_connectors.postgres.pausing import paused
-    from compactory_connectors.sink.offsets import partition_offsets
+    from compactory_connectors.sink.statements import partition_offsets
 
     configuration = begin()
     with _connect_to_sink() as connection:
@@ -161,7 +161,7 @@ def show_sink_offsets(sink: Sink) -> None:
 
     Example: `compactory sink offsets show accounts`
     """
-    from compactory_connectors.sink.offsets import partition_offsets
+    from compactory_connectors.sink.statements import partition_offsets
 
     with _connect_to_sink() as connection:
         print_tables(Table("partitions", partition_offsets(connection, sink), _OFFSETS))
@@ -269,7 +269,7 @@ def create_sink_roles(
 @contextmanager
 def _connect_to_sink(sink: str | None = None) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection to the database. Raises ConfigError if no sink of this name has written to it."""
-    from compactory_connectors.sink.offsets import open_sink, partition_offsets
+    from compactory_connectors.sink.statements import open_sink, partition_offsets
 
     with connected(open_sink) as connection:
         if sink is not None:

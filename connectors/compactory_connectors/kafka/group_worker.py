@@ -25,7 +25,8 @@ G = TypeVar("G", bound=Group)
 class GroupThread(ABC, Generic[G]):
     """A thread that works as a member of a consumer group until :meth:`stop`. Thread-safe; start it once.
 
-    A subclass has a ``board`` and three methods: `_check`, `_join` and `_live`.
+    A subclass has a ``board`` and three methods: `_check`, `_join` and `_live`. States: LIVE → WAITING → LIVE for
+    outages of servers, during which polls keep the membership; any → ENDED with ``failure`` for other errors.
     """
 
     board: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-__all__ = ["hash_name", "is_murmur2", "murmur2", "partition_by", "partition_of"]
+__all__ = ["hash_name", "murmur2", "partition_by", "partition_of"]
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -34,11 +34,6 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition of a key among ``partitions`` partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
-
-
-def is_murmur2(partitioner: str | None) -> bool:
-    """Return True if a producer with this property ``partitioner`` puts each key into `partition_of` the key."""
-    return hash_name(partitioner) == "murmur2"
 
 
 def hash_name(partitioner: str | None) -> str:

@@ -1,4 +1,8 @@
-"""A thread of a relay: takes topics from the keeper and sends them, session after session.
+"""A thread of a relay: takes topics from the keeper and sends them, session after session. Its states:
+
+    CONNECT → RECOVER → TAKE → SERVE → TAKE …    see `session` for SERVE; RECOVER serves the topics that the former
+                                                 session has left locked
+    any → WAIT → CONNECT                         an outage, or an error of the session
 
 The transactional id of a session is its holder, whose name is in the locks. A sender that takes over a lock that was
 not renewed fences that id first, and then deletes what the holder's last committed transaction sent. So a holder that

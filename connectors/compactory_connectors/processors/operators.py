@@ -44,15 +44,16 @@ def operator_log(kafka: Kafka, name: str, limit: int = 100) -> list[LogLine]:
 
 def retry(kafka: Kafka, name: str, events: Iterable[str] = (), *, by: str | None = None) -> int:
     """Retry failed events, all or those with these ids. Return their number. Raises OrderRefused for other ids."""
-    return _change(
-        kafka, name, events, "retry", by,
-        lambda stored: replace(stored, state="waiting", attempts=0, due=time.time()).data(),
-    )  # fmt: skip
+
+    def waiting(stored: StoredEvent) -> bytes:
+        return replace(stored, state="waiting", attempts=0, due=time.time()).data()
+
+    return _Act(kafka, name, "retry", by).change_failed(events, waiting)
 
 
 def drop(kafka: Kafka, name: str, events: Iterable[str] = (), *, by: str | None = None) -> int:
     """Delete failed events, all or those with these ids. Return their number. Raises OrderRefused for other ids."""
-    return _change(kafka, name, events, "drop", by, lambda _stored: None)
+    return _Act(kafka, name, "drop", by).change_failed(events, lambda _stored: None)
 
 
 def pause(kafka: Kafka, name: str, *, by: str | None = None) -> bool:
@@ -61,68 +62,62 @@ def pause(kafka: Kafka, name: str, *, by: str | None = None) -> bool:
     Return False if it was paused before. Raises ConfigError if it has never run.
     """
     since = orjson.dumps({"since": datetime.now(UTC), "by": person(by)})
-    return _set_paused(kafka, name, "pause", since, by)
+    return _Act(kafka, name, "pause", by).set_pause(since)
 
 
 def resume(kafka: Kafka, name: str, *, by: str | None = None) -> bool:
     """Resume a processor. Return False if it was not paused. Raises as `pause` does."""
-    return _set_paused(kafka, name, "resume", None, by)
+    return _Act(kafka, name, "resume", by).set_pause(None)
 
 
-def _set_paused(kafka: Kafka, name: str, action: str, value: bytes | None, by: str | None) -> bool:
-    records = _records(kafka, name)
-    has_changed = (PAUSED in records) is (value is None)
-    if has_changed:
-        _write(kafka, name, records, [(PAUSED, value)], action, {"processor": name}, by)
-    return has_changed
+class _Act:
+    """A change that an operator makes to the topic of a processor. Raises ConfigError if the processor never ran."""
 
+    def __init__(self, kafka: Kafka, name: str, action: str, by: str | None) -> None:
+        self._kafka = kafka
+        self._name = name
+        self._action = action
+        self._by = by
+        self._records = _records(kafka, name)
 
-def _change(
-    kafka: Kafka,
-    name: str,
-    events: Iterable[str],
-    action: str,
-    by: str | None,
-    value: Callable[[StoredEvent], bytes | None],
-) -> int:
-    ids, records = set(events), _records(kafka, name)
-    failed = [stored for stored in _events(records) if stored.state == "failed"]
-    if unknown := ids - {stored.id for stored in failed}:
-        raise OrderRefused(
-            f"not set aside: event {', '.join(sorted(unknown))}; nothing was changed: compactory process failed {name}"
-            " lists those that are"
-        )
-    changes = [(stored.id, value(stored)) for stored in failed if not ids or stored.id in ids]
-    target = {"processor": name} | ({"ids": sorted(ids)} if ids else {})
-    if changes:
-        _write(kafka, name, records, changes, action, target, by)
-    return len(changes)
+    def set_pause(self, value: bytes | None) -> bool:
+        """Write the record of a pause, or remove it with None. Return False if nothing has changed."""
+        has_changed = (PAUSED in self._records) is (value is None)
+        if has_changed:
+            self._write([(PAUSED, value)])
+        return has_changed
 
+    def change_failed(self, events: Iterable[str], value: Callable[[StoredEvent], bytes | None]) -> int:
+        """Write the new values of failed events, all or those with these ids; return their number."""
+        ids = set(events)
+        failed = [stored for stored in _events(self._records) if stored.state == "failed"]
+        if unknown := ids - {stored.id for stored in failed}:
+            raise OrderRefused(
+                f"not set aside: event {', '.join(sorted(unknown))}; nothing was changed: compactory process failed"
+                f" {self._name} lists those that are"
+            )
+        changes = [(stored.id, value(stored)) for stored in failed if not ids or stored.id in ids]
+        if changes:
+            self._write(changes, sorted(ids))
+        return len(changes)
 
-def _write(
-    kafka: Kafka,
-    name: str,
-    records: _Records,
-    changes: Sequence[tuple[str, bytes | None]],
-    action: str,
-    target: Mapping[str, Any],
-    by: str | None,
-) -> None:
-    """Write records and the line of the act in one transaction, and delete old lines."""
-    clock, topic = datetime.now(UTC), group_of(name)
-    actor = f"{person(by)} ({person(None)}@{socket.gethostname()})"
-    line = LogLine(at=clock, who=actor, part="processors", action=action, object=target, count=len(changes))
-    expired = [key for key, old in _lines(records).items() if old.at < clock - _KEPT]
-    lines = [(f"{LOG_PREFIX}{uuid4().hex}", orjson.dumps(asdict(line))), *((key, None) for key in expired)]
+    def _write(self, changes: Sequence[tuple[str, bytes | None]], ids: Sequence[str] = ()) -> None:
+        """Write records and the line of the act in one transaction, and delete old lines."""
+        clock, topic = datetime.now(UTC), group_of(self._name)
+        actor = f"{person(self._by)} ({person(None)}@{socket.gethostname()})"
+        target = {"processor": self._name} | ({"ids": ids} if ids else {})
+        line = LogLine(at=clock, who=actor, part="processors", action=self._action, object=target, count=len(changes))
+        expired = [key for key, old in _lines(self._records).items() if old.at < clock - _KEPT]
+        lines = [(f"{LOG_PREFIX}{uuid4().hex}", orjson.dumps(asdict(line))), *((key, None) for key in expired)]
 
-    def send(producer: Producer) -> None:
-        for key, value in (*changes, *lines):
-            producer.produce(topic, value, key)
+        def send(producer: Producer) -> None:
+            for key, value in (*changes, *lines):
+                producer.produce(topic, value, key)
 
-    own_id = f"process-{name}-operator-{uuid4().hex[:12]}"
-    with closing(Publisher(kafka, own_id, topic, overrides={"message.max.bytes": LARGEST})) as publisher:
-        publisher.open()
-        publisher.transact(send)
+        own_id = f"process-{self._name}-operator-{uuid4().hex[:12]}"
+        with closing(Publisher(self._kafka, own_id, topic, overrides={"message.max.bytes": LARGEST})) as publisher:
+            publisher.open()
+            publisher.transact(send)
 
 
 def _records(kafka: Kafka, name: str) -> _Records:

@@ -26,9 +26,8 @@ from compactory.kafka.client import Message
 from compactory.records import Partition
 from compactory_connectors.postgres.postgres_errors import refusal
 
-from .failed import FailedRecords
-from .offsets import Moved, Offsets
 from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped
+from .statements import Moved, SinkTable
 
 __all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
@@ -60,12 +59,10 @@ class Applying:
     handler: Handler
     preparing: Prepare | None = None
     stops: bool = False
-    offsets: Offsets = field(init=False)
-    failed: FailedRecords = field(init=False)
+    table: SinkTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.offsets = Offsets(self.connection, self.sink)
-        self.failed = FailedRecords(self.connection, self.sink)
+        self.table = SinkTable(self.connection, self.sink)
 
     def prepare(self, messages: Sequence[Message]) -> Records:
         """Return messages as prepared records. Thread-safe. Raises CompactoryError."""
@@ -94,12 +91,12 @@ class Applying:
         The first ``limit`` of them are applied in one transaction. Raises as :meth:`apply` does.
         """
         with self.connection.transaction():
-            self.offsets.rows([partition])  # locks the partition
+            self.table.rows([partition])  # locks the partition
             failed: list[Failed] = []
-            records = self.failed.take_retries(partition, limit)
+            records = self.table.take_retries(partition, limit)
             self._isolate(records, failed, set(), stops=False)
-            self.failed.add(failed)
-            self.failed.retry_later(partition, records, failed)
+            self.table.add_failed(failed)
+            self.table.retry_later(partition, records, failed)
         return len(records)
 
     def apply_unstored(self, records: Sequence[SinkRecord]) -> Outcome:
@@ -111,14 +108,14 @@ class Applying:
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log without records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():
-            self.offsets.move(batch)
+            self.table.move(batch)
 
     def _attempt(self, batch: Batch, *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
         stopped = None
         with self.connection.transaction():
-            has_failed = self.offsets.lock(batch.partition, batch.start)
-            blocked = self.failed.blocked_keys(batch) if has_failed else set()
+            has_failed = self.table.lock(batch.partition, batch.start)
+            blocked = self.table.blocked_keys(batch) if has_failed else set()
             if isolating or blocked:
                 self._isolate(list(batch.records), failed, blocked, stops=self.stops)
             else:
@@ -127,11 +124,11 @@ class Applying:
                 raise SinkStopped(f"sink {self.sink!r}: its handler ended the transaction of the offset by COMMIT or"
                                   " ROLLBACK: use conn.transaction()")  # fmt: skip
             if not self.stops:
-                self.failed.add(failed)
+                self.table.add_failed(failed)
             elif failed:
                 stopped = min(failed, key=lambda item: item.record.offset)
                 batch = batch._replace(end=stopped.record.offset, leader_epoch=None)
-            self.offsets.move(batch)
+            self.table.move(batch)
         if stopped:
             raise self._stop_at(stopped)
         return failed

@@ -19,8 +19,7 @@ from compactory_connectors.postgres.operator_log import log_act
 from compactory_connectors.postgres.pausing import PauseResult, set_paused
 from compactory_sql import query
 
-from .failed import Choice, selection
-from .offsets import partition_offsets
+from .statements import Choice, partition_offsets, selection
 
 __all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_offset", "set_position"]
 

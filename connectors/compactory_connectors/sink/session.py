@@ -25,8 +25,9 @@ from compactory_connectors.kafka.consumer_group import Fetched, Group
 from compactory_connectors.postgres.pausing import Pauses
 
 from .applying import Applying
-from .offsets import Locator, Moved
+from .locator import Locator
 from .record import Batch, Records
+from .statements import Moved
 from .status import Board
 
 __all__ = ["Session"]
@@ -163,7 +164,7 @@ class Session:
     def _beat(self, unapplied: Collection[Partition]) -> None:
         """Commit to Kafka, refresh figures, find retries. ``unapplied``: partitions with prepared records."""
         positions = self.group.offsets()
-        self.retrying.update(self.applying.failed.partitions_to_retry())
+        self.retrying.update(self.applying.table.partitions_to_retry())
         for part, position in positions.items():
             end = self.group.ends.get(part, 0)
             if part not in unapplied and position is not None and position < end:  # control records and gaps
@@ -172,7 +173,7 @@ class Session:
         positions = self.group.offsets()
         self.board.positions, self.board.lag = positions, self.group.lag()
         if self.counting.is_over():
-            self.board.set_aside = self.applying.failed.counts()
+            self.board.set_aside = self.applying.table.failed_counts()
         if positions and None not in positions.values():
             self.connected()
             self.board.is_ready, self.board.detail = True, None

@@ -17,9 +17,10 @@ from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Prepare
-from .offsets import Locator, Start, open_sink
+from .locator import Locator, Start
 from .record import SinkStopped
 from .session import Session
+from .statements import open_sink
 from .status import Board
 
 __all__ = ["TransactionalSink"]
@@ -108,7 +109,7 @@ class TransactionalSink(GroupThread[Group]):
                 applying = stack.enter_context(self._opened())
             except ConfigError as error:  # after a successful check: a new password or a failover may follow
                 raise Unreachable("Postgres", str(error)) from error
-            locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
+            locator = Locator(self._kafka, applying.table, self.name, self._start, group.committed)
             pauses = Pauses(applying.connection, "sink")
             Session(group, locator, applying, pauses, self.board, self._stop, self._batch, worked).run()
 

@@ -14,8 +14,8 @@ from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from ..applying import Applying
-from ..offsets import open_sink
 from ..record import Records, SinkRecord
+from ..statements import open_sink
 from .plan import Plan
 from .sink_config import SinkConfig
 from .writer import TableWriter

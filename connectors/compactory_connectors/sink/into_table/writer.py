@@ -24,7 +24,7 @@ from compactory_connectors.connect.converters.decoders import Decoded
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.postgres.postgres_errors import refusal
 
-from ..offsets import Start
+from ..locator import Start
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
 from .chain import Chain, Change

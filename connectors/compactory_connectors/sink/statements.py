@@ -1,32 +1,42 @@
-"""The offsets of a sink in Postgres: a row for each partition, which is locked and moved from an expected offset.
-
-The database decides where a partition continues. `Locator` checks that offset against the log.
-"""
+"""The statements of a sink: offsets, which are locked and moved from an expected offset, and failed records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.rows import class_row
+from psycopg.types.json import Json
 
 from compactory.errors import ConfigError
-from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Located
 from compactory_connectors.postgres.schema_part import Part, open_part
 from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query
 
-from .record import Batch, SinkStopped
+from .record import Batch, Failed, SinkRecord
 
-__all__ = ["Locator", "Moved", "Offsets", "PartitionOffset", "Start", "open_sink", "partition_offsets"]
+__all__ = [
+    "Choice",
+    "Moved",
+    "OffsetRow",
+    "PartitionOffset",
+    "SinkTable",
+    "open_sink",
+    "partition_offsets",
+    "selection",
+]
 
 _SINK = Part(name="sink", needs="a sink needs", installed="the sink's tables are", may="keep a sink's offsets")
 _LOCK_SHARE = 0.5  # of the time-out, for a lock: it waits for the transaction of another process
+
+Choice: TypeAlias = str | int | None
+"""A sink, a topic, a partition and an offset, in this order. None: all."""
 
 
 def open_sink(conninfo: Mapping[str, Any], sink: str, timeout: float = 60.0) -> WatchedConnection:
@@ -62,7 +72,7 @@ class PartitionOffset:
     waiting: int
 
 
-class _OffsetRow(NamedTuple):
+class OffsetRow(NamedTuple):
     """A row: the next offset (None: never used), the topic's id, and the last record's end and leader epoch."""
 
     offset: int | None
@@ -79,20 +89,20 @@ class _OffsetRow(NamedTuple):
         return Located(self.offset, self.record_end, self.leader_epoch)
 
 
-class Offsets:
-    """The rows of a sink. Owned by the thread of the connection. Raises psycopg.Error."""
+class SinkTable:
+    """The statements of one sink, in its transactions. Owned by the thread of the connection. Raises psycopg.Error."""
 
     def __init__(self, connection: psycopg.Connection[Any], sink: str) -> None:
         self._connection = connection
         self._sink = sink
 
-    def rows(self, partitions: Sequence[Partition]) -> dict[Partition, _OffsetRow]:
+    def rows(self, partitions: Sequence[Partition]) -> dict[Partition, OffsetRow]:
         """Return the rows of partitions, locked; insert missing rows."""
         topics, numbers = [part.topic for part in partitions], [part.partition for part in partitions]
         parameters = {"sink": self._sink, "topics": topics, "partitions": numbers}
         self._connection.execute(query("sink/insert_partitions"), parameters)
         rows = self._connection.execute(query("sink/read_offsets"), parameters).fetchall()
-        return {Partition(topic, number): _OffsetRow(*columns) for topic, number, *columns in rows}
+        return {Partition(topic, number): OffsetRow(*columns) for topic, number, *columns in rows}
 
     def begin(self, partition: Partition, offset: int, topic_id: str | None) -> None:
         """Set the first offset of a partition, unless another process has set one."""
@@ -112,80 +122,50 @@ class Offsets:
         if not self._run("sink/advance", batch.partition, **move, **last).rowcount:
             raise Moved(batch.partition)
 
+    def add_failed(self, failed: Iterable[Failed]) -> None:
+        """Store failed records."""
+        rows = [
+            record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
+            for record, reason in failed
+        ]
+        if rows:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(query("sink/set_aside"), rows)
+
+    def blocked_keys(self, batch: Batch) -> set[bytes]:
+        """Return the keys of the batch that have a failed record."""
+        keys = list({record.key for record in batch.records if record.key is not None})
+        parameters = selection(self._sink, *batch.partition) | {"keys": keys}
+        return {row[0] for row in self._connection.execute(query("sink/failed_keys"), parameters)}
+
+    def failed_counts(self) -> dict[Partition, int]:
+        """Return the number of failed records of each partition."""
+        rows = self._connection.execute(query("sink/failed_counts"), {"sink": self._sink}).fetchall()
+        return {Partition(topic, number): count for topic, number, count in rows}
+
+    def partitions_to_retry(self) -> list[Partition]:
+        """Return the partitions with records that an operator wants to retry."""
+        rows = self._connection.execute(query("sink/retry_partitions"), {"sink": self._sink}).fetchall()
+        return [Partition(topic, number) for topic, number in rows]
+
+    def take_retries(self, partition: Partition, limit: int) -> list[SinkRecord]:
+        """Remove and return the first ``limit`` records to retry, in the order of their offsets."""
+        choice = selection(self._sink, *partition) | {"limit": limit}
+        rows = self._connection.execute(query("sink/take_retries"), choice).fetchall()
+        records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
+        return sorted(records, key=lambda record: record.offset)
+
+    def retry_later(self, partition: Partition, records: Iterable[SinkRecord], failed: Iterable[Failed]) -> None:
+        """Retry the later records of these keys, except keys with a record that has failed again."""
+        keys = {record.key for record in records if record.key is not None}
+        failed_keys = {item.record.key for item in failed if item.record.key is not None}
+        if keys:
+            choice = selection(self._sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
+            self._connection.execute(query("sink/retry_keys"), choice)
+
     def _run(self, statement: str, partition: Partition, **parameters: Any) -> psycopg.Cursor[Any]:
         row = {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}
         return self._connection.execute(query(statement), row | parameters)
-
-
-Start: TypeAlias = Literal["earliest", "latest"]
-
-
-@dataclass(slots=True)
-class Locator:
-    """Looks up the start positions of partitions. Owned by one thread.
-
-    Raises SinkStopped if the log lacks the next records, psycopg.Error, Unreachable.
-    """
-
-    kafka: Kafka
-    offsets: Offsets
-    sink: str
-    start: Start
-    committed: Callable[[Sequence[Partition]], Mapping[Partition, int]]
-    """Returns committed offsets of the group, for partitions that no sink of this name has used."""
-    _topic_ids: dict[str, str | None] = field(default_factory=dict)
-
-    def locate(self, partitions: Sequence[Partition]) -> dict[Partition, Located]:
-        """Return the start position of each partition that exists."""
-        topics = self.kafka.topics({part.topic for part in partitions})
-        ids = {name: topic.topic_id for name, topic in topics.items()}
-        starts = self.kafka.log_starts(partitions)
-        ends = self.kafka.high_watermarks(partitions)
-        partitions = [part for part in partitions if part in starts and part in ends]
-        rows = self.offsets.rows(partitions)
-        new = [part for part, row in rows.items() if row.offset is None]
-        if new:
-            first = starts if self.start == "earliest" else ends
-            chosen = {**{part: first[part] for part in new}, **self.committed(new)}
-            for part in new:
-                self.offsets.begin(part, chosen[part], ids.get(part.topic))
-            rows |= self.offsets.rows(new)
-        self._topic_ids.update(ids)
-        problems = [
-            problem
-            for part, row in rows.items()
-            for problem in self._problems(part, row, ids.get(part.topic), starts[part], ends[part])
-        ]
-        if problems:
-            raise SinkStopped("\n".join(problems))
-        return {part: at for part, row in rows.items() if (at := row.located(starts[part])) is not None}
-
-    def check_topics(self, topics: Sequence[str]) -> bool:
-        """Return True if no topic was deleted and created again since its positions were looked up."""
-        present = self.kafka.topics(topics)
-        return all(topic.topic_id == self._topic_ids.get(name) for name, topic in present.items())
-
-    def _problems(
-        self, part: Partition, row: _OffsetRow, current_id: str | None, start: int, end: int
-    ) -> Iterator[str]:
-        offset, topic_id = row.offset or 0, row.topic_id
-        where = f"sink {self.sink!r}: partition {part.partition} of topic {part.topic!r}"
-        remedy = f"compactory sink offsets set {self.sink} {part.topic} {part.partition}"
-        if None not in {topic_id, current_id} and topic_id != current_id:
-            yield (
-                f"{where}: the topic was deleted and created again ({topic_id} is {current_id} now), so offset {offset}"
-                f" means another record; to apply the records that it has now: {remedy} earliest"
-            )
-        elif offset < start:
-            yield (
-                f"{where}: records {offset} to {start - 1} were deleted before they were applied; raise retention.ms,"
-                f" restore the lost records from elsewhere, then continue: {remedy} earliest"
-            )
-        elif offset > end:
-            yield (
-                f"{where}: the log ends at {end}, before the next offset {offset}: it was truncated; check which"
-                f" records are applied twice or lost, then continue: {remedy} {end}"
-            )
 
 
 def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = None) -> list[PartitionOffset]:
@@ -198,3 +178,19 @@ def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = No
             f"no sink {sink!r} has written to this database; those that have: {', '.join(sinks) or 'none'}"
         )
     return offsets
+
+
+def _text(record: SinkRecord) -> Json | None:
+    pairs = [[name, None if value is None else b64encode(value).decode()] for name, value in record.headers]
+    return Json(pairs) if pairs else None
+
+
+def _headers(pairs: Any) -> list[tuple[str, bytes | None]]:
+    return [(name, None if value is None else b64decode(value)) for name, value in pairs or ()]
+
+
+def selection(
+    sink: Choice = None, topic: Choice = None, partition: Choice = None, offset: Choice = None
+) -> dict[str, Choice]:
+    """Return the parameters of a statement about these records; None: all."""
+    return {"sink": sink, "topic": topic, "partition": partition, "offset": offset}
