@@ -243,11 +243,28 @@ def test_without_java_the_tour_names_what_it_leaves_out(started: Callable[..., D
     assert "✓ job" in out
 
 
-def test_without_java_the_embedded_broker_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    broker, reason = new_broker(tmp_path, free_port())
-    assert reason is not None
-    assert reason.startswith("java")
+@pytest.mark.parametrize(
+    ("program", "cache", "reason"),
+    [
+        (None, "cache", "java and mvn not on PATH"),
+        ("echo no network; exit 1", "cache", "could not fetch Apache Kafka: no network"),
+        ("[ $1 = -q ] || { echo class file version 61.0 >&2; exit 1; }", "cache", "class file version 61.0"),
+        ("exit 0", "a_file", "Not a directory"),
+    ],
+    ids=["nothing", "no network", "an old Java", "no cache"],
+)
+def test_where_apache_kafka_can_not_run_the_embedded_broker_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, cache: str, reason: str
+) -> None:
+    (tmp_path / "a_file").touch()
+    for name in ("java", "mvn") if program else ():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    broker, lacks = new_broker(tmp_path / "broker", free_port())
+    assert lacks is not None
+    assert reason in lacks
     broker.start()
     assert Kafka(broker.address).create_topic("terminals", partitions=1)
     broker.remove()

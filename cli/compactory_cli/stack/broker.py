@@ -30,8 +30,8 @@ def new_broker(home: Path, port: int) -> tuple[KafkaServer | Broker, str | None]
         try:
             quick_start()
             return KafkaServer(home, port=port), None
-        except Unreachable as error:
-            reason = " ".join(str(error).split())
+        except (Unreachable, OSError) as error:  # no network, an old Java, a home that can't be written
+            reason = " ".join(str(error).split())[:300]
     return Broker(home, port=port), reason
 
 

@@ -46,10 +46,12 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     with locked(folder.parent):
         if not mark.exists():
             shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
             goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder}")
             fetch("Apache Kafka", "-f", str(_POM), f"-Dkafka={version}", *goal)
-            _keep_checkpoint(folder)
             mark.touch()
+        if not (folder / _CHECKPOINT).exists():
+            _keep_checkpoint(folder)
     return folder
 
 
