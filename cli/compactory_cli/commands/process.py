@@ -63,8 +63,7 @@ def list_failed_events(name: Name) -> None:
     from compactory_connectors.processors.operators import stored_events
 
     events = stored_events(begin().kafka(), name)
-    table = Table("events", events, _EVENTS, "every event that was read is done", _document)
-    print_tables(table)
+    print_tables(Table("events", events, _EVENTS, "every event that was read is done", _event_document))
     if any(event.state == "failed" for event in events):
         raise typer.Exit(1)
 
@@ -77,7 +76,7 @@ def retry_events(name: Name, ids: Ids = None, by: By = None) -> None:
     """
     from compactory_connectors.processors import operators
 
-    _order(partial(operators.retry, by=by), "will be tried again", name, ids)
+    print_count(operators.retry(begin().kafka(), name, ids or (), by=by), "event", "will be tried again")
 
 
 @app.command("drop")
@@ -95,7 +94,7 @@ def drop_events(
 
     if bool(ids) == everything:
         refuse("which events? give ids or --all")
-    _order(partial(operators.drop, by=by), "dropped", name, ids)
+    print_count(operators.drop(begin().kafka(), name, ids or (), by=by), "event", "dropped")
 
 
 @app.command("log")
@@ -109,13 +108,9 @@ def show_processor_log(name: Name, limit: Limit = 100) -> None:
     show_lines(operators.operator_log(begin().kafka(), name, limit))
 
 
-def _document(event: Any) -> dict[str, Any]:
+def _event_document(event: Any) -> dict[str, Any]:
     """Return an event as JSON without its value, which may be confidential."""
     return fields(event, "id", "key", "state", "attempts", "error", "trace")
-
-
-def _order(act: Any, outcome: str, name: str, ids: list[str] | None) -> None:
-    print_count(act(begin().kafka(), name, ids or ()), "event", outcome)
 
 
 def _cluster() -> AbstractContextManager[Kafka]:

@@ -65,7 +65,7 @@ class Environment:
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     """Read every variable of Compactory. An empty variable counts as not set."""
     problems: list[str] = []
-    values_by_name: dict[str, str] = {}
+    values: dict[str, str] = {}
     for variable, text in sorted(variables.items()):
         if not variable.startswith(_PREFIX) or not text or _FOREIGN.search(variable):
             continue
@@ -78,9 +78,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         if name not in _NAMES and not name.startswith(_KAFKA):
             problems.append(f"{variable}: unknown variable{_hint(name)}")
         elif (value := text if name == variable else _content(variable, text, problems)) is not None:
-            values_by_name[name] = value
-    kafka = {_property(name): value for name, value in values_by_name.items() if name.startswith(_KAFKA)}
-    values = {name: value for name, value in values_by_name.items() if name in _NAMES}
+            values[name] = value
+    kafka = {_property(name): values.pop(name) for name in list(values) if name not in _NAMES}
     return Environment(values=values, kafka=kafka, problems=tuple(problems))
 
 

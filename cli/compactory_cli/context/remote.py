@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -61,8 +61,7 @@ class RemoteServer:
 
     def resolve(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
         """Retry or skip bad records, with None all; return how many were resolved and how many are outstanding."""
-        body = b"" if places is None else json.dumps({"errors": places}).encode()
-        return self._json(f"/v1/errors:{verb}", body)
+        return self._json(f"/v1/errors:{verb}", "POST", None if places is None else {"errors": places})
 
     def status(self) -> dict[str, Any]:
         """Return the status of every worker of the process."""
@@ -78,40 +77,33 @@ class RemoteServer:
         """Give a source an order and return its status. Raises StepFailed if its state does not allow the order."""
         part = f"/tables/{quote(table, safe='')}" if table is not None else ""
         method = "PUT" if verb in {"pause", "resume"} else "POST"
-        body = json.dumps(document).encode() if document is not None else b""
-        return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
+        return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", method, document)
 
-    def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any]:
-        """Return the document that answers a request: GET, or POST with a body, unless ``method`` says otherwise."""
-        with self._opened(path, body, method) as answer:
+    def _json(self, path: str, method: str = "GET", document: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the document that answers a request."""
+        with self._opened(path, method, json.dumps(document).encode() if document is not None else b"") as answer:
             try:
-                document: dict[str, Any] = json.loads(answer.read())
+                answered: dict[str, Any] = json.loads(answer.read())
             except ValueError:
                 raise Unreachable("HTTP", f"{self.place} did not answer with JSON; check that address") from None
-        return document
+        return answered
 
     @contextmanager
-    def _opened(self, path: str, body: bytes | None = None, method: str | None = None) -> Iterator[httpx2.Response]:
-        method = method or ("GET" if body is None else "POST")
+    def _opened(self, path: str, method: str = "GET", body: bytes = b"") -> Iterator[httpx2.Response]:
+        """Yield the answer to a request. Raises the error of an error answer, with its problem document's text."""
         with (
             Client(self._url, token=self._token, timeout=_TIMEOUT) as client,
-            client.opened(method, path, body) as answer,
+            client.opened(method, path, body if method != "GET" else None) as answer,
         ):
             if answer.status_code >= 300:
-                raise self._failure(answer)
+                problem = {"detail": None, "title": answer.reason_phrase}
+                with suppress(ValueError, TypeError):
+                    problem |= json.loads(answer.read())
+                raise self._refused(answer.status_code, f"{problem['detail'] or problem['title']}")
             yield answer
 
-    def _failure(self, answer: httpx2.Response) -> CompactoryError:
-        """Return the error for an error answer, with the text of its problem document if there is one."""
-        problem = {"status": answer.status_code, "title": answer.reason_phrase}
-        try:
-            return self._refused(problem | json.loads(answer.read()))
-        except (ValueError, TypeError):
-            return self._refused(problem)
-
-    def _refused(self, problem: dict[str, Any]) -> CompactoryError:
-        code = problem["status"]
-        message = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
+    def _refused(self, code: int, text: str) -> CompactoryError:
+        message = f"{text} (HTTP {code} from {self.place})"
         if code == 401:  # the server's text is for those who write requests
             return ConfigError(f"{message}; set {self._sufficient} to the token of that server")
         if code == 403:
