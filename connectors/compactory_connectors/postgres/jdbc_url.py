@@ -259,14 +259,6 @@ def _load_balance(value: str, conninfo: dict[str, str]) -> str | None:
     return None
 
 
-def _place_parameter(name: str) -> Callable[[str, dict[str, str]], str | None]:
-    def apply(value: str, conninfo: dict[str, str]) -> str | None:
-        conninfo[name] = value
-        return None
-
-    return apply
-
-
 _SPECIAL: dict[str, Callable[[str, dict[str, str]], str | None]] = {
     "ssl": _ssl,
     "sslfactory": _ssl_factory,
@@ -275,7 +267,4 @@ _SPECIAL: dict[str, Callable[[str, dict[str, str]], str | None]] = {
     "options": _options,
     "tcpKeepAlive": _keepalive,
     "loadBalanceHosts": _load_balance,
-    "PGHOST": _place_parameter("host"),
-    "PGPORT": _place_parameter("port"),
-    "PGDBNAME": _place_parameter("dbname"),
 }
