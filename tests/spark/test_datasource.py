@@ -15,11 +15,13 @@ from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory.watch.change import Cursor
 from compactory_connectors.spark import infer_schema, register
+from compactory_connectors.spark.datasource.batch import BatchReader
 from compactory_connectors.spark.datasource.columns import checked_fields
 from compactory_connectors.spark.datasource.options import ReadOptions
 from compactory_connectors.spark.datasource.source import CompactorySource
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.registration import _source_class
+from compactory_connectors.spark.topic.reading import RecordsGone
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:
@@ -336,6 +338,24 @@ def test_any_position_can_be_read(topics: Topics, read: Read) -> None:
         spark_failures(),
     ):
         at(f"{topic_id};0:0")
+
+
+@pytest.mark.parametrize("versions", ["false", "true"])
+def test_records_that_are_deleted_while_they_are_read_fail_the_task_or_are_skipped(
+    topics: Topics, versions: str
+) -> None:
+    name = topics.create(cleanup_policy="delete", retention_ms="-1")
+    topics.produce(name, ("a", '{"n": 1}'), ("b", '{"n": 2}'), ("c", '{"n": 3}'), ("d", '{"n": 4}'))
+    options = {"kafka.bootstrap.servers": topics.address, "directory": name, "versions": versions}
+    schema = StructType().add("n", "long").add("_offset", "long")
+    strict = BatchReader(ReadOptions.read(options), schema)
+    lenient = BatchReader(ReadOptions.read({**options, "failOnDataLoss": "false"}), schema)
+    [piece], [other] = strict.partitions(), lenient.partitions()
+    topics.cut(name, 2)
+    with pytest.raises(RecordsGone, match=r"from offset 0 on were deleted: .* set option failOnDataLoss to false"):
+        list(strict.read(piece))
+    rows = [row for batch in lenient.read(other) for row in batch.to_pylist()]
+    assert rows == [{"n": 3, "_offset": 2}, {"n": 4, "_offset": 3}]
 
 
 def test_mistakes_are_refused_with_the_nearest_name(topics: Topics, read: Read) -> None:

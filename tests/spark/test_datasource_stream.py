@@ -66,6 +66,8 @@ def test_positions_that_are_gone_are_refused(spark: SparkSession, topics: Topics
     topics.cut(name, 2)
     with pytest.raises(Exception, match="begins at offset 2: the records from offset 1 on are gone"):
         run(spark, topics.address, name, tmp_path)
+    found = run(spark, topics.address, name, tmp_path, failOnDataLoss="false")
+    assert found == [("put", "a", 0), ("put", "a", 2)], "what is gone is skipped"
 
 
 Change = tuple[int, int, str, str, int | None]
