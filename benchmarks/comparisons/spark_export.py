@@ -29,7 +29,7 @@ def _export(partitions: int, stage: Stage) -> Measured:
     what = f"export of {count(keys)} keys, {_VERSIONS} versions each, partitions: {partitions}"
     peer = (CONNECTOR, CONNECTOR)
     found = [
-        beside(taken, what, OURS, peer, _described, wanted=Wanted(AT_LEAST, 1)),
+        beside(taken, what, OURS, peer, _described, wanted=Wanted(AT_LEAST, 1.3)),
         beside(taken, f"{what}, warm", OURS, peer, _again, figure="again_seconds"),
     ]
     return Measured(found, taken.rounds)

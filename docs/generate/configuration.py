@@ -106,8 +106,6 @@ _VARIABLES = {
     "HTTP_SERVERS_SECRET": "text of 32 characters or more that only these servers have",
     "HTTP_PROXIES": "addresses and networks of proxies whose `X-Forwarded-For` is believed, separated by commas",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
-    "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
-    "SPARK_JARS": "folder of the JDBC drivers that `spark load` uses in place of fetching the one for Postgres",
 }
 
 

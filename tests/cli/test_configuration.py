@@ -423,9 +423,7 @@ def test_a_kafka_flag_means_that_no_server_is_asked(folder: Path) -> None:
 def test_no_secret_is_shown(folder: Path) -> None:
     login = 'security.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "u"\nsasl.password = "s3cr3t"'
     toml = f'[kafka]\nbootstrap.servers = "h:1"\n{login}\n[postgres]\nurl = "postgresql://u:s3cr3t@h/d"'
-    Path("jdbc").write_text("s3cr3t\n")
-    configuration = loaded(toml, COMPACTORY_KAFKA_SSL_KEY_PASSWORD="s3cr3t", COMPACTORY_JDBC_PASSWORD_FILE="jdbc")
-    assert configuration.jdbc_password == "s3cr3t"
+    configuration = loaded(toml, COMPACTORY_KAFKA_SSL_KEY_PASSWORD="s3cr3t")
     assert "s3cr3t" not in repr(configuration)
     assert "s3cr3t" not in repr(Flags(postgres="postgresql://u:s3cr3t@h/d"))
     configuration = loaded(None, Flags(postgres="postgresql://u:s3cr3t/@h/d"))

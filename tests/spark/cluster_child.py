@@ -1,6 +1,6 @@
 """Reads, loads and exports in executors of their own processes; prints JSON.
 
-Arguments: MASTER BOOTSTRAP TOPIC POSTGRES FOLDER FAULT. FAULT is ``none``, ``killed`` or ``speculation``.
+Arguments: MASTER BOOTSTRAP TOPIC POSTGRES FOLDER FAULT. FAULT is ``none`` or ``killed``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from compactory_connectors.spark import export, load, register
@@ -28,14 +27,6 @@ CONF = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.minTaskRuntime": "50ms",
-    "spark.speculation.multiplier": "1.0",
-    "spark.speculation.quantile": "0.1",
-}
-
 Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
@@ -64,23 +55,6 @@ def killing(folder: Path) -> Task:
     return run
 
 
-def waiting_for_a_rival(folder: Path) -> Task:
-    """Return a task whose first attempt for the last partition passes its rows on once a speculative one has begun."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        context = TaskContext.get()
-        assert context is not None
-        if context.partitionId() == 3 and not claims(folder / "first"):
-            (folder / "rival").touch()
-        elif context.partitionId() == 3:
-            deadline = time.monotonic() + 120
-            while not (folder / "rival").exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
-        yield from batches
-
-    return run
-
-
 def kill_during(folder: Path, pid: int) -> threading.Thread:
     """Kill an executor as soon as the folder has a file."""
 
@@ -98,10 +72,9 @@ def run(spark: SparkSession, fault: str, address: str, topic: str, url: str, fol
     register(spark)
     reader = spark.read.format("compactory").option("kafka.bootstrap.servers", address).option("directory", topic)
     rows = reader.schema("code string, rate int").load()
-    tasks: dict[str, Task] = {"killed": killing(folder), "speculation": waiting_for_a_rival(folder)}
     loaded = rows.repartition(4)  # a shuffle, whose files are lost with an executor
-    if fault in tasks:
-        loaded = loaded.mapInArrow(tasks[fault], loaded.schema)
+    if fault == "killed":
+        loaded = loaded.mapInArrow(killing(folder), loaded.schema)
     report = load(spark, loaded, "tariffs", url, connections=2)
     pids = sorted({row.pid for row in spark.range(0, 64, 1, 4).mapInArrow(pids_of, "pid long").collect()})
     killer = kill_during(folder / "lake", pids[0]) if fault == "killed" else None
@@ -127,8 +100,7 @@ def pids_of(batches: Iterator[Any]) -> Iterator[Any]:
 
 def main() -> None:
     master, address, topic, url, folder, fault = sys.argv[1:]
-    conf = CONF | (SPECULATION if fault == "speculation" else {})
-    with session("cluster", SparkOptions(master=master, conf=conf)) as spark:
+    with session("cluster", SparkOptions(master=master, conf=CONF)) as spark:
         print(json.dumps(run(spark, fault, address, topic, url, Path(folder))))
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for the tests of a process; whoever runs them without Java or Maven skips them by name."""
+"""One Spark session for the tests of a process; without Java they are skipped by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compactory.errors import CompactoryError
-from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.session import SparkOptions, session
 from tests.stack.apache_kafka import SHORT
 
@@ -22,7 +21,6 @@ JAVA = " ".join((*SHORT, "-XX:ReservedCodeCacheSize=160m"))
 
 OPTIONS = SparkOptions(
     master="local[2]",
-    postgres_driver=True,
     conf={
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
@@ -36,16 +34,13 @@ OPTIONS = SparkOptions(
 
 def needs_spark() -> None:
     """Skip where Spark can't be run; with CI=true fail."""
-    lacking = [
-        name for name in ("java", *(() if os.environ.get(JARS_VARIABLE) else ("mvn",))) if not shutil.which(name)
-    ]
-    if lacking:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"Spark is needed: no {', '.join(lacking)}")
+    if shutil.which("java") is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("Spark is needed: no java")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The process's Spark session, with our jars on its class path."""
+    """The process's Spark session."""
     needs_spark()
     try:
         with session("tests", OPTIONS) as started:

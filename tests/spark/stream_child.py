@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -44,5 +43,5 @@ def follow(spark: SparkSession, address: str, topic: str, folder: Path, fail_at:
 
 
 if __name__ == "__main__":
-    with session("stream", replace(OPTIONS, postgres_driver=False)) as started:
+    with session("stream", OPTIONS) as started:
         follow(started, sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -12,13 +12,12 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_connectors.spark.failures import _of_java, _SparkFailed, spark_failures
 
 
-def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
+def thrown(kind: str, said: str, cause: Any = None) -> Any:
     """A Java exception as py4j shows it."""
     return SimpleNamespace(
         getCause=lambda: cause,
         getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind),
         getMessage=lambda: said,
-        getSQLState=lambda: state,
     )
 
 
@@ -28,14 +27,13 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
         (
             thrown("ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),
             ConfigError,
-            r"com.mysql.cj.jdbc.Driver.*--jars",
+            r"com.mysql.cj.jdbc.Driver.*--conf spark.jars",
         ),
         (
             thrown("ClassNotFoundException", "Class org.apache.S3A not found"),
             ConfigError,
             "lacks the Java class org.apache.S3A: name",
         ),
-        (thrown("PSQLException", "refused", state="08001"), Unreachable, "refused"),
         (thrown("ConnectException", "refused"), Unreachable, "ConnectException: refused"),
         (thrown("SparkException", "job", thrown("OutOfMemoryError", "heap")), CompactoryError, "ran out of memory"),
         (
@@ -49,7 +47,7 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
             "failed: x is none",
         ),
     ],
-    ids=["driver", "file system", "postgres", "server", "memory", "disk", "other"],
+    ids=["driver", "file system", "server", "memory", "disk", "other"],
 )
 def test_the_innermost_exception_is_told(error: Any, kind: type[Exception], told: str) -> None:
     found = _of_java(error)

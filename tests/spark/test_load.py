@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.schema import install
 from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
@@ -28,7 +28,7 @@ from compactory_connectors.spark.rules.mapping import Layout, map_columns
 from compactory_connectors.spark.rules.rules import FileFormat, ReadOptions
 from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.sources.parts import BLOCK, FAULT, FAULTS, FILE, LINE, RAW, Part, numbered, position
-from compactory_connectors.spark.sources.reading import read_files, read_table
+from compactory_connectors.spark.sources.reading import read_files
 from compactory_connectors.spark.sources.source_files import list_files
 from compactory_connectors.spark.target import Change, Mode, TargetColumn
 
@@ -315,20 +315,15 @@ def test_files_with_the_same_columns_are_one_part(spark: SparkSession, tmp_path:
     assert len(parts(spark, tmp_path, FileFormat(kind))) == 2
 
 
-def test_moments_have_a_zone_already(spark: SparkSession, database: str, tmp_path: Path) -> None:
+def test_moments_have_a_zone_already(spark: SparkSession, tmp_path: Path) -> None:
     """The rules' zone is for times without one; and that of the machine is for nothing."""
     spark.sql("SELECT TIMESTAMP'2024-07-02 10:00:00Z' AS a, TIMESTAMP_NTZ'2024-07-02 10:00:00' AS b").write.parquet(
         str(tmp_path / "p")
     )
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE times (a timestamptz, b timestamp)")
-        connection.execute("INSERT INTO times VALUES ('2024-07-02 10:00Z', '2024-07-02 10:00')")
-    place = parse_url(database).conninfo
-    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}?user={place['user']}"
     zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
     zones.setDefault(zones.getTimeZone(BERLIN))
     try:
-        for part in (*parts(spark, tmp_path / "p", FileFormat.PARQUET), read_table(spark, url, "times", {})):
+        for part in parts(spark, tmp_path / "p", FileFormat.PARQUET):
             columns = [TargetColumn(name=name, type="timestamptz") for name in ("a", "b")]
             rules = parse_rules(f"read: {{time_zone: {BERLIN}}}", "r")
             checks = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules, parts=[part])
@@ -460,46 +455,6 @@ def test_a_compressed_file_that_is_broken_is_named(spark: SparkSession, tmp_path
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"\A{file}: .*is (it whole|empty)"):
         parts(spark, file, FileFormat.CSV)
-
-
-def test_a_table_that_is_not_behind_a_url_is_named(spark: SparkSession, database: str) -> None:
-    place = parse_url(database).conninfo
-    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}"
-    user = {"user": str(place["user"])}
-    with pytest.raises(ConfigError, match=r'\A--table nope: relation "nope" does not exist; --table is'):
-        read_table(spark, url, "nope", user)
-    with pytest.raises(ConfigError, match=r'\A--table nope: .*role "nobody" does not exist'):
-        read_table(spark, url, "nope", {"user": "nobody"})
-    with pytest.raises(Unreachable, match="Connection refused"):
-        read_table(spark, "jdbc:postgresql://127.0.0.1:1/nowhere", "nope", user)
-
-
-def test_a_table_keeps_what_spark_has_no_type_for(spark: SparkSession, database: str) -> None:
-    """Numbers of any precision arrive whole; NaN, infinite and ancient times are rejects, not other values."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute('CREATE TABLE facts (n numeric, "d.x" date, t timestamp, z timestamptz, p numeric(10,2))')
-        connection.execute(
-            "INSERT INTO facts VALUES (0.1234567890123456789, '2024-02-29', '2024-01-02 03:04:05.123456',"
-            " '1890-01-01 00:00+00:53', 1.5), (123456789012345678901, 'infinity', 'infinity', '-infinity', 'NaN'),"
-            " (NULL, '-infinity', NULL, NULL, NULL)"
-        )
-    place = parse_url(database).conninfo
-    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}?user={place['user']}"
-    part = read_table(spark, url, "facts", {})
-    types = {"n": "numeric", "d.x": "date", "t": "timestamp", "z": "timestamptz", "p": "numeric(10,2)"}
-    columns = [TargetColumn(name=name, type=kind) for name, kind in types.items()]
-    rules = parse_rules("{}", "r")
-    checks = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules, parts=[part])
-    rows = checks.rows.selectExpr(
-        "string(n)", "string(`d.x`)", "string(t)", "string(z)", "string(p)", REASONS
-    ).collect()
-    found = {row[0]: (*row[1:5], [str(checks.reasons[number]) for number in row[5] or ()]) for row in rows}
-    assert found["0.1234567890123456789"] == (
-        "2024-02-29", "2024-01-02 03:04:05.123456", "1889-12-31 23:07:00", "1.50", []
-    )  # fmt: skip
-    day, time = "is not a date like YYYY-MM-DD", "is not a time like YYYY-MM-DD HH:MM:SS"
-    assert found["123456789012345678901"][-1] == [f"d.x {day}", f"t {time}", f"z {time}", "p is not a number"]
-    assert found[None][-1] == [f"d.x {day}"]
 
 
 Loader = Callable[..., LoadReport]
@@ -754,21 +709,3 @@ def test_a_source_that_changes_between_two_looks_at_it(
     with pytest.raises(CompactoryError, match="changed while it was read; nothing was changed"):
         load("code,fee\nA,1\nB,x\n")
     assert table(WANTED) == []
-
-
-def test_a_table_that_changes_while_it_is_loaded(
-    database: str, load: Loader, table: Ask, once_staged: Callable[[Callable[[], object]], None]
-) -> None:
-    """It is read once, whatever is rejected."""
-    place = parse_url(database).conninfo
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE theirs AS SELECT 'A' AS code, 'x' AS fee UNION ALL SELECT 'B', '2'")
-
-    def mend() -> None:
-        with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute("UPDATE theirs SET fee = '1'")
-
-    once_staged(mend)
-    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}"
-    report = load("", sources=[url], table="theirs", jdbc={"user": str(place["user"])})
-    assert (report.read, report.rejected, table(WANTED)) == (2, 1, [("B", None, "2.00")])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from compactory.errors import ConfigError, Unreachable
-from compactory_connectors.spark.jars import JARS_VARIABLE
+from compactory.errors import ConfigError
 from compactory_connectors.spark.session import SparkOptions, _properties, configured, session
 
 
@@ -16,25 +16,6 @@ def test_a_time_zone_that_would_shift_times_is_refused() -> None:
     options = SparkOptions(conf={"spark.sql.session.timeZone": "Asia/Karachi"})
     with pytest.raises(ConfigError, match=r"timeZone=Asia/Karachi would shift times"), session("zone", options):
         pass
-
-
-@pytest.fixture
-def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Maven that reaches nothing, and has kept nothing."""
-    maven = tmp_path / "mvn"
-    maven.write_text("#!/bin/sh\necho no route to host; exit 1\n")
-    maven.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(JARS_VARIABLE, raising=False)
-
-
-@pytest.mark.usefixtures("no_network")
-def test_only_a_load_from_postgres_needs_a_jar() -> None:
-    told = _properties(SparkOptions(), is_submitted=False)
-    assert not [name for name in told if name.startswith("spark.jars")]
-    with pytest.raises(Unreachable, match="the driver of this load: no route to host"):
-        _properties(SparkOptions(postgres_driver=True), is_submitted=False)
 
 
 def test_settings_of_a_users_session_are_back_after_a_load(spark: SparkSession) -> None:
@@ -57,3 +38,14 @@ def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch
     monkeypatch.setenv("JAVA_HOME", "/none")
     with pytest.raises(ConfigError, match="JAVA_HOME=/none"):
         _properties(SparkOptions(), is_submitted=False)
+
+
+def test_the_docs_name_the_version_that_tests_run() -> None:
+    root = Path(__file__).parents[2]
+    found = re.search(r"^pyspark==(\S+)", (root / "constraints.txt").read_text(), re.MULTILINE)
+    assert found is not None
+    page = (root / "docs" / "spark-cluster.md").read_text()
+    assert f"apache/spark:{found[1]}" in page
+    assert f"tests run {found[1]}" in page
+    series = found[1].rpartition(".")[0]
+    assert f'"pyspark>={series},<' in (root / "pyproject.toml").read_text()

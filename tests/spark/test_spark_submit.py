@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from compactory_connectors.spark.jars import find_jars
 from tests.source.conftest import Bench, article_environment
 from tests.spark.conftest import needs_spark
 
@@ -30,7 +29,7 @@ def submit(bench: Bench, *arguments: str | Path) -> subprocess.CompletedProcess[
     command = [
         Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", "--driver-memory", "1g",
         "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2",
-        "--jars", ",".join(map(str, find_jars())), JOB, *arguments,
+        JOB, *arguments,
     ]  # fmt: skip
     environment = {**os.environ, **article_environment(bench.url, bench.prefix), "PYSPARK_PYTHON": sys.executable}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

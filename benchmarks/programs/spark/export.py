@@ -50,19 +50,20 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
     return time.perf_counter() - began, keys
 
 
-def connector_jars() -> Path:
+def connector_options() -> SparkOptions:
+    """Return the options of a session with Spark's Kafka connector, fetched on first use."""
     jars = WORK / "spark-kafka"
     if not jars.exists():
         pom = Path(__file__).parents[2] / "spark" / "pom.xml"
         fetch("Spark's Kafka connector", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
-    return jars
+    return SparkOptions(conf={"spark.jars": ",".join(map(str, jars.glob("*.jar")))})
 
 
 def main() -> None:
     """Measure."""
     kafka, topic, side = sys.argv[1:]
     work = {"ours": ours, "connector": connector}[side]
-    options = SparkOptions(jars=connector_jars() if side == "connector" else None)
+    options = connector_options() if side == "connector" else SparkOptions()
     WORK.mkdir(parents=True, exist_ok=True)
     with session("benchmark", options) as spark, tempfile.TemporaryDirectory(dir=WORK) as folder:
         started = time.time() - float(os.environ.get(LAUNCHED, time.time()))

@@ -69,6 +69,7 @@ def main() -> None:
         "rate": loads[0][1].read / seconds[0],
         "again_seconds": seconds[-1],
         "start_seconds": started,
+        "whole_seconds": started + seconds[0],
         "stages": [report.seconds for _, report in loads],
         "changed": [{change.value: number for change, number in report.changes.items()} for _, report in loads],
     }

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.programs.spark.export import connector_jars
+from benchmarks.programs.spark.export import connector_options
 from benchmarks.stage import LAUNCHED
 from compactory_connectors.spark import register
 from compactory_connectors.spark.session import SparkOptions, session
@@ -51,7 +51,7 @@ def work(records: DataFrame, typed: DataFrame) -> list[float]:
 def main() -> None:
     """Measure."""
     kafka, topic, side = sys.argv[1:]
-    options = SparkOptions(jars=connector_jars() if side == "connector" else None)
+    options = connector_options() if side == "connector" else SparkOptions()
     with session("benchmark", options) as spark:
         began = time.perf_counter()
         frames = {"ours": ours, "connector": connector}[side](spark, kafka, topic)

@@ -69,8 +69,6 @@ class Configuration:
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
     """Bearer tokens: those a server accepts, and with which a client command asks one."""
-    jdbc_password: str | None = field(repr=False)
-    """Password of the database behind a JDBC URL that a load reads."""
     console: Mapping[str, Any] = field(repr=False)
     """The section [console]: servers, token, prefix."""
     topic_defaults: tuple[int, int]
@@ -185,7 +183,6 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         log_level=_choice(reader, LogLevel, flags.log_level, environment, "LOG_LEVEL"),
         log_format=_choice(reader, LogFormat, flags.log_format, environment, "LOG_FORMAT"),
         tokens=_tokens(reader, http, clients),
-        jdbc_password=environment.get("JDBC_PASSWORD"),
         console=console,
         topic_defaults=topic_defaults,
         store_options=store_options,

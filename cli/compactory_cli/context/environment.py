@@ -1,7 +1,7 @@
 """Reads environment variables; no other module of the command line does.
 
 Each variable may have the suffix ``_FILE`` and name a file with the value. Kafka's properties are
-``COMPACTORY_KAFKA_<PROPERTY>`` with ``_`` for dots. Spark jobs read ``_SPARK_JARS``.
+``COMPACTORY_KAFKA_<PROPERTY>`` with ``_`` for dots.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ _NAMES = tuple(
         "HTTP_SERVERS_SECRET",
         "HTTP_PROXIES",
         "HTTP_ADMIN_TOKEN",
-        "JDBC_PASSWORD",
-        "SPARK_JARS",
     ]
 )
 

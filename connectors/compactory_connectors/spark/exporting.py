@@ -18,9 +18,9 @@ from compactory.errors import CompactoryError, ConfigError
 from compactory.nearest import nearest
 
 from .failures import spark_failures
-from .html import report_html
 from .identifier import quoted
 from .registration import register
+from .report import report_html
 from .schema import infer_schema, options_of, struct_of
 
 __all__ = ["FORMATS", "ExportReport", "export"]

@@ -21,8 +21,6 @@ __all__ = ["misfits", "spark_failures"]
 
 _AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
 """Java's exceptions where a server is not reached."""
-_NOT_CONNECTED: Final = "08"
-"""SQLSTATEs of connections that fail."""
 _MEMORY: Final = (
     "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
 )
@@ -84,8 +82,7 @@ def spark_failures() -> Iterator[None]:
     except Py4JJavaError as error:
         raise _of_java(error.java_exception) from error
     except PySparkException as error:
-        cause = _connecting(error)
-        raise (_of_text(str(error)) if cause is None else _of_java(cause)) from error
+        raise _of_text(str(error)) from error
     except (Py4JNetworkError, ConnectionError) as error:
         problem = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
         raise CompactoryError(problem) from error
@@ -93,11 +90,6 @@ def spark_failures() -> Iterator[None]:
         raise _of_text(str(error)) from error
     finally:
         log.disabled = was_disabled
-
-
-def _connecting(error: PySparkException) -> Any:
-    """Java's exception where Spark did not get a connection to a database, of which its own text says nothing."""
-    return getattr(error, "_origin", None) if error.getCondition() == "FAILED_JDBC.CONNECTION" else None
 
 
 def _of_java(thrown: Any) -> CompactoryError:
@@ -108,13 +100,9 @@ def _of_java(thrown: Any) -> CompactoryError:
         file = file or _FILE.search(str(thrown.getMessage()))
     kind = str(thrown.getClass().getSimpleName())
     message = str(thrown.getMessage() or kind)
-    if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
-        return Unreachable("Postgres", message.partition("\n")[0])
-    if kind == "PSQLException":
-        return _SparkFailed(message.partition("\n")[0].removeprefix("ERROR: "))
     if kind == "ClassNotFoundException":
         name = message.removeprefix("Class ").removesuffix(" not found")  # Hadoop says it so
-        return ConfigError(f"Spark lacks the Java class {name}: name a folder with its jar by --jars")
+        return ConfigError(f"Spark lacks the Java class {name}: name its jar by --conf spark.jars=FILE")
     if kind in _AWAY:
         return Unreachable(
             "a server that Spark asks", f"Spark reaches no server: {kind}: {message.partition(chr(10))[0]}"

@@ -27,16 +27,13 @@ from .identifier import quoted
 from .record_batch import Batches, Task, in_arrow, of_columns, of_rows
 from .registration import register
 from .target import Change, Differences, Mode, Received, Sample, TargetColumn, Written
-from .topic.entries import entry_test
-from .topic.frame import capture, latest
+from .topic.entries import entry_test, kafka_options, newest_values
 from .typed.json_objects import KEY, JsonRow, JsonRows
 
 __all__ = ["KafkaTarget"]
 
 _JSON_TYPES: Final = {"json", "jsonb"}
 _EXAMPLES: Final = 5
-_PIECES: Final = 16
-"""Tasks that read the topic, about."""
 _Record: TypeAlias = tuple[bytes | None, bytes | None, str | None]
 """Key, value, and why no record can be made."""
 _RECORDS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("problem", pa.string())])
@@ -124,8 +121,7 @@ class KafkaTarget:
         """Send the records that differ, by the tasks. Raises ConfigError, Unreachable; then load again."""
         assert self._changes is not None, "compare comes first"
         register(self._spark)
-        options = {f"kafka.{name}": str(value) for name, value in self._kafka.properties().items()}
-        options |= {"topic": self._directory.topic, "raw": "true"}
+        options = kafka_options(self._kafka) | {"topic": self._directory.topic, "raw": "true"}
         changed = self._changes.where("change <> 'unchanged'").selectExpr("key", "after AS value")
         changed.write.format("compactory").mode("append").options(**options).save()
         return Written(counts=self._counts)
@@ -138,8 +134,7 @@ class KafkaTarget:
 
     def _compared(self, made: DataFrame, mode: Mode, spared: DataFrame | None) -> DataFrame:
         """Return ``key, before, after, was, will, change``, each key once; ``change`` None: the key stays as it is."""
-        extent = capture(self._kafka, self._directory.topic)
-        newest = latest(self._spark, self._kafka, extent, pieces=_PIECES).selectExpr("key", "value AS before")
+        newest = newest_values(self._spark, self._kafka, self._directory.topic).selectExpr("key", "value AS before")
         joined = made.selectExpr("key", "value AS after", "true AS made").join(newest, "key", "full_outer")
         kept = f.lit(mode is Mode.UPSERT)
         if spared is not None and mode is Mode.REPLACE:

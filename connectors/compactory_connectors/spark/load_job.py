@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,7 +23,7 @@ from .rules.limit import SHARE_OF_KEYS, Limit, missing_keys_problem
 from .rules.mapping import Layout, Mapped, map_columns
 from .rules.rules import FileFormat, Reference, Rules
 from .sources.parts import Part, numbered
-from .sources.reading import read_files, read_frame, read_table
+from .sources.reading import read_files, read_frame
 from .sources.source_files import format_of, list_files
 from .target import REJECTED, Change, Mode, Target, TargetColumn
 
@@ -41,16 +41,12 @@ _TWICE: Final = "is there more than once with different values, and no order in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a load reads, checks and allows."""
+    """The source, the rules and the limits of a load."""
 
     sources: Sequence[str]
-    """Files, globs, folders; or a JDBC URL; or a name for ``frame``."""
+    """Files, globs, folders; or a name for ``frame``."""
     frame: DataFrame | None = None
     """Rows to load in place of sources."""
-    table: str | None = None
-    """The table behind the URL."""
-    jdbc: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further options of Spark's JDBC reader; may have credentials."""
     format: FileFormat | None = None
     rules: Rules = field(default_factory=Rules)
     references: Callable[[SparkSession, str, Reference], DataFrame] | None = None
@@ -188,11 +184,7 @@ class Load:
         if plan.frame is not None:
             self._check_folder([])
             part = read_frame(plan.frame, plan.sources[0])
-            return [replace(part, frame=self._persist(part.frame))]
-        if plan.table is not None:
-            self._check_folder([])
-            part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
-            return [replace(part, frame=self._persist(part.frame))]  # others may change a table between two reads
+            return [replace(part, frame=self._persist(part.frame))]  # it may change between two reads
         files = list_files(self._spark, plan.sources)
         self._report.files = len(files)
         self._check_folder(files)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 from compactory.errors import CompactoryError
 
 from .checking.checks import Reason
 from .checking.rejects import Rejected
-from .html import report_html
 from .target import Change, Mode, Sample
 
-__all__ = ["LoadRefused", "LoadReport", "Outcome"]
+__all__ = ["LoadRefused", "LoadReport", "Outcome", "report_html"]
 
 
 class Outcome(StrEnum):
@@ -103,3 +103,11 @@ class LoadRefused(CompactoryError):
     def __init__(self, report: LoadReport) -> None:
         super().__init__(f"{report.target}: nothing was written: {report.why}")
         self.report = report
+
+
+def report_html(title: str, rows: Iterable[tuple[str, object]], lines: Iterable[str] = ()) -> str:
+    """Return a table of names and figures under a title, and lines below it; all texts are escaped."""
+    texts = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in rows]
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in texts)
+    below = "".join(f"<div>{escape(line)}</div>" for line in lines)
+    return f"<div><b>{escape(title)}</b><table>{cells}</table>{below}</div>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,6 @@ from compactory.directory import Envelope
 from compactory.errors import ConfigError
 
 from .registration import register
-from .servers import servers
 from .typed.inference import columns_of_variant
 
 __all__ = ["infer_schema", "options_of", "struct_of"]
@@ -55,8 +55,16 @@ def infer_schema(
 
 
 def options_of(kafka: str | Mapping[str, str] | None, function: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options of the format: Kafka's properties, and those of ``options`` that are not None."""
-    properties = {f"kafka.{name}": str(value) for name, value in servers(kafka, function).items()}
+    """Return options of the format: Kafka's properties, and those of ``options`` that are not None.
+
+    ``kafka``: servers, or the client's properties; default: the variable ``COMPACTORY_KAFKA``. Raises ConfigError that
+    names the function where there are none.
+    """
+    client = os.environ.get("COMPACTORY_KAFKA") if kafka is None else kafka
+    if not client:
+        raise ConfigError(f"which Kafka? give {function}(…, kafka='HOST:PORT') or set COMPACTORY_KAFKA")
+    client = {"bootstrap.servers": client} if isinstance(client, str) else client
+    properties = {f"kafka.{name}": str(value) for name, value in client.items()}
     return properties | {name: str(value) for name, value in options.items() if value is not None}
 
 

@@ -17,9 +17,6 @@ from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
-from .interrupt import interruptible
-from .jars import DRIVER, find_jars
-
 __all__ = ["SparkOptions", "configured", "session"]
 
 _JAVA: Final = 17
@@ -50,25 +47,21 @@ _JVM: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """How Spark runs. ``master`` None: as ``spark-submit`` says, else every core of this machine.
+    """Options of a session. ``master`` None: as ``spark-submit`` says, else every core of this machine.
 
     ``master`` may be a Spark Connect server, ``sc://HOST:PORT``. ``conf`` are properties of Spark, which win over the
-    defaults. ``jars`` is a folder of jars to use instead of fetching any. ``postgres_driver``: Spark itself reads from
-    Postgres, and needs its JDBC driver.
+    defaults.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
-    jars: Path | None = None
-    postgres_driver: bool = False
 
 
 @contextmanager
 def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """A session of this name, stopped after the block.
 
-    Raises ConfigError for a time zone other than UTC and naming what has to be installed, Unreachable where a jar can't
-    be fetched.
+    Raises ConfigError for a time zone other than UTC, and where Java is not installed.
     """
     if (zone := options.conf.get(_ZONE, "UTC")) != "UTC":
         raise ConfigError(
@@ -96,8 +89,10 @@ def configured(spark: SparkSession) -> Iterator[None]:
     try:
         for name, value in _SQL.items():
             spark.conf.set(name, value)
-        with interruptible(spark):
-            yield
+        yield
+    except KeyboardInterrupt:
+        spark.interruptAll()  # the JVM goes on with a command whose caller was interrupted
+        raise
     finally:
         for name, setting in former.items():
             if setting is None:
@@ -116,7 +111,7 @@ def _properties(options: SparkOptions, *, is_submitted: bool) -> dict[str, str]:
         return _SQL | dict(options.conf)
     if master.startswith(_CONNECT):
         return {"spark.remote": master} | _SQL | dict(options.conf)
-    properties = {"spark.master": master, **_SQL, **_JVM, **_jars(options)}
+    properties = {"spark.master": master, **_SQL, **_JVM}
     if not is_submitted:
         _check_java()
     if master.startswith("local"):
@@ -128,13 +123,6 @@ def _properties(options: SparkOptions, *, is_submitted: bool) -> dict[str, str]:
             "spark.sql.shuffle.partitions": str(max(8, 4 * (os.cpu_count() or 1))),
         }
     return properties | dict(options.conf)
-
-
-def _jars(options: SparkOptions) -> dict[str, str]:
-    jars = find_jars(options.jars, fetch=options.postgres_driver)
-    if jars:
-        return {"spark.jars": ",".join(map(str, jars))}
-    return {"spark.jars.packages": DRIVER} if options.postgres_driver else {}
 
 
 def _check_java() -> None:

@@ -21,12 +21,11 @@ app = App(name="spark", help="Load and export directories of any size with Apach
 
 _Master = Annotated[str | None, option("--master", "MASTER", "Spark's master URL; default: local[*].")]
 _Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; repeatable.")]
-_Jars = Annotated[Path | None, option("--jars", "DIR", "Folder of JDBC drivers; else one is fetched.")]
 
 
 @app.command("load")
 def run_load(
-    sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")],
+    sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders.")],
     directory: Annotated[str, option("--directory", "NAME", "Directory, table or topic.")],
     to: Annotated[Literal["postgres", "kafka"], option("--to", help="Its table, or its topic.")],
     rules: Annotated[Path | None, option("--rules", "FILE", "YAML file with the rules for columns.")] = None,
@@ -43,13 +42,11 @@ def run_load(
         Literal["parquet", "orc", "csv", "json"] | None,
         option("--format", help="Of the files; default: by their names."),
     ] = None,
-    table: Annotated[str | None, option("--table", "TABLE", "The table behind a JDBC URL.")] = None,
     provider: Providers = None,
     master: _Master = None,
     conf: _Conf = None,
-    jars: _Jars = None,
 ) -> None:
-    """Load files or a table into a directory: check each row, and write what differs.
+    """Load files into a directory: check each row, and write what differs.
 
     A failed load into a topic may be written in part: run it again. Exit code 1: refused by a limit, or failed.
     4: another load has the table.
@@ -57,14 +54,13 @@ def run_load(
     Example: `compactory spark load tenants.csv --directory tenants --to postgres --dry-run`
     """
     configuration = begin()
-    options = _spark_options(master, conf or (), jars)
+    options = _spark_options(master, conf or ())
     from .load import LoadCommand
 
     LoadCommand(
         configuration=configuration,
         options=options,
         sources=sources,
-        table=table,
         directory=directory,
         to=to,
         rules_file=rules,
@@ -103,7 +99,6 @@ def export(
     task_memory: Annotated[int, option("--task-memory", "MB", "Keys and values that a task may hold.", min=16)] = 512,
     master: _Master = None,
     conf: _Conf = None,
-    jars: _Jars = None,
 ) -> None:
     """Export a directory's newest entries to files, up to the high watermarks of the start.
 
@@ -113,7 +108,7 @@ def export(
     Example: `compactory spark export tenants --to s3a://lake/tenants`
     """
     configuration = begin()
-    options = _spark_options(master, conf or (), jars)
+    options = _spark_options(master, conf or ())
     from compactory_connectors.spark.exporting import export as run
     from compactory_connectors.spark.failures import spark_failures
     from compactory_connectors.spark.session import session
@@ -142,7 +137,7 @@ def export(
     answer(report.as_json(), f"directory {report.directory}: exported to {report.path}: {counts}")
 
 
-def _spark_options(master: str | None, conf: Sequence[str], jars: Path | None) -> SparkOptions:
+def _spark_options(master: str | None, conf: Sequence[str]) -> SparkOptions:
     """Return the options of a session; on a terminal Spark shows its progress. Raises ConfigError."""
     from compactory_connectors.spark.session import SparkOptions
 
@@ -152,4 +147,4 @@ def _spark_options(master: str | None, conf: Sequence[str], jars: Path | None) -
         if not name or not equals:
             refuse(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
         properties[name] = value
-    return SparkOptions(master=master, conf=properties, jars=jars)
+    return SparkOptions(master=master, conf=properties)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -46,7 +45,6 @@ class LoadCommand:
     configuration: Configuration
     options: SparkOptions
     sources: Sequence[str]
-    table: str | None
     directory: str
     to: str
     rules_file: Path | None
@@ -67,7 +65,7 @@ class LoadCommand:
         configured = self.configuration, self.providers
         aim = problems.of(lambda: aim_at(*configured, self.to, self.directory, rules))
         references = problems.of(lambda: aims_of_references(*configured, rules))
-        for check in (self._check_sources, self._max_rejects, self._max_deactivate, self._check_report):
+        for check in (self._max_rejects, self._max_deactivate, self._check_report):
             problems.of(check)
         problems.raise_any()
         assert aim is not None
@@ -77,7 +75,7 @@ class LoadCommand:
             directory=self.directory,
             target=aim.label,
             mode=Mode(self.mode),
-            source=[*map(_without_secrets, self.sources), *([self.table] if self.table else [])],
+            source=self.sources,
         )
         try:
             self._load(aim, references, rules, report)
@@ -96,30 +94,18 @@ class LoadCommand:
         log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
         # while Spark's JVM starts
         start_thread("import-load", import_module, "compactory_connectors.spark.load_job")
-        options = replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))
-        with spark_failures(), session(f"compactory load {self.directory}", options) as spark:
+        with spark_failures(), session(f"compactory load {self.directory}", self.options) as spark:
             from compactory_connectors.spark.load_job import Load
 
             plan = self._plan(aim, references, rules)
             with closing(aim.target(spark, report.load_id)) as target:
                 Load(spark, target, plan, report).run()
 
-    def _check_sources(self) -> None:
-        jdbc = [source for source in self.sources if source.startswith("jdbc:")]
-        if jdbc and (len(self.sources) > 1 or self.table is None):
-            raise ConfigError("a JDBC URL is a source by itself, and needs --table: a table, or a query in parentheses")
-        if self.table is not None and not jdbc:
-            raise ConfigError(
-                f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
-            )
-
     def _plan(self, aim: Aim, references: Mapping[str, Aim], rules: Rules) -> Plan:
         from compactory_connectors.spark.load_job import Plan
 
         plan = Plan(
             sources=self.sources,
-            table=self.table,
-            jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
             references=partial(reference_frame, references),
@@ -148,11 +134,3 @@ class LoadCommand:
         if self.report_file is not None:
             text = json.dumps(report.as_json(), ensure_ascii=False, indent=1, default=str)
             self.report_file.write_text(text + "\n", encoding="utf-8")
-
-
-def _without_secrets(source: str) -> str:
-    """Return server and database of a JDBC URL without the rest, which may have a password."""
-    if not source.startswith("jdbc:"):
-        return source
-    place = re.match(r"jdbc:\w+://[\w.,:\[\]-]+(/[\w.-]*)?(?=[?;]|\Z)", source) if "@" not in source else None
-    return place[0] if place else ":".join([*source.split(":")[:2], "…"])

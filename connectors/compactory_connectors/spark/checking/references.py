@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
@@ -21,11 +22,10 @@ from compactory_connectors.postgres.watched_connection import connect
 from compactory_sql import query
 from compactory_sql.naming import split_name
 
-from ..identifier import literal
+from ..identifier import quoted
 from ..into_table.staging import workers_conninfo
 from ..record_batch import Batches
-from ..topic.entries import entry_test
-from ..topic.frame import capture, latest
+from ..topic.entries import kafka_options
 
 __all__ = ["of_table", "of_topic"]
 
@@ -64,17 +64,13 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
 
 
 def of_topic(spark: SparkSession, kafka: Kafka, directory: Directory[Any], field: str | None) -> DataFrame:
-    """The values of a field of active entries, by default of the directory's key. Raises ConfigError, Unreachable."""
-    entries = latest(spark, kafka, capture(kafka, directory.topic))
+    """Return the texts in a field of active entries, by default of the directory's key. Raises ConfigError."""
     name = field or directory.key
-    path = f"$['{name}']"
-    value = "string(key)" if name is None else f"get_json_object(string(value), {literal(path)})"
+    options = kafka_options(kafka) | {"topic": directory.topic, "envelope": directory.envelope}
     if directory.active is not None:
-        lives = entry_test(directory)
-
-        def leave(batches: Batches) -> Batches:
-            for batch in batches:
-                yield batch.filter(pa.array(map(lives, batch.column("value").to_pylist()), pa.bool_()))
-
-        entries = entries.mapInArrow(leave, entries.schema)
-    return entries.selectExpr(f"{value} AS value").where("value IS NOT NULL").distinct()
+        options["active"] = directory.active
+    value = "_key" if name is None else name
+    columns = f"{quoted(value)} string, _error string"
+    entries = spark.read.format("compactory").options(**options).schema(columns).load()
+    values = entries.where("_error IS NULL").select(f.col(quoted(value)).alias("value"))
+    return values.where("value IS NOT NULL").distinct()

@@ -1,13 +1,13 @@
-"""A source → parts: whatever it is, files of any format or a table behind JDBC."""
+"""A source → parts: files of any format, or a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import DateType, DecimalType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
 from ..failures import misfits
 from ..identifier import quoted
@@ -18,27 +18,9 @@ from .json_files import read_json
 from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import display_path
 
-__all__ = ["read_files", "read_frame", "read_table"]
+__all__ = ["read_files", "read_frame"]
 
-_DRIVERS: Final = {
-    "postgresql": "org.postgresql.Driver",
-    "mysql": "com.mysql.cj.jdbc.Driver",
-    "mariadb": "org.mariadb.jdbc.Driver",
-    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
-    "oracle": "oracle.jdbc.OracleDriver",
-    "db2": "com.ibm.db2.jcc.DB2Driver",
-}
-"""Spark finds no driver by itself that came with its own jars."""
-_JDBC: Final = {
-    "preferTimestampNTZ": "true",  # else times without a zone are taken for those of the machine that Spark runs on
-    "fetchsize": "10000",  # else some drivers, Postgres' among them, hold the whole table in memory
-}
-_POSTGRES: Final = {
-    "sessionInitStatement": "SET TimeZone TO 'UTC'",  # else the driver sets the machine's zone for texts of times
-    "binaryTransfer": "false",  # the server's own texts: the driver's are not those of infinity and years BC
-}
 _SCHEMAS_AT_ONCE: Final = 8
-_TIMES: Final = (DateType, TimestampType, TimestampNTZType)
 
 
 def read_files(
@@ -55,26 +37,6 @@ def read_files(
     if kind is FileFormat.JSON:
         return [read_json(spark, files, fields)]
     return _read_columnar(spark, files, kind)
-
-
-def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
-    """Return a table, view or parenthesised query behind JDBC as a part.
-
-    Columns that hold more than Spark's type for them are read as texts, and checked as texts of files are: numbers of
-    any precision, NaN, infinite dates. Raises ConfigError where there is no such table, Unreachable.
-    """
-    scheme = url.split(":")[1] if url.count(":") > 1 else ""
-    options = {"url": url, "dbtable": table, **_JDBC, **(_POSTGRES if scheme == "postgresql" else {}), **properties}
-    if scheme in _DRIVERS:
-        options["driver"] = _DRIVERS[scheme]
-    lossy = (DecimalType, *_TIMES) if scheme == "postgresql" else DecimalType
-    remedy = "--table is a table that the user of the URL may read, or a query in parentheses"
-    with misfits(f"--table {table}", remedy):
-        frame = spark.read.format("jdbc").options(**options).load()
-        texts = [f"{quoted(field.name)} STRING" for field in frame.schema.fields if isinstance(field.dataType, lossy)]
-        if texts:
-            frame = spark.read.format("jdbc").options(**options, customSchema=", ".join(texts)).load()
-    return _part(frame, f"table {table}", located=None)
 
 
 def read_frame(frame: DataFrame, label: str) -> Part:

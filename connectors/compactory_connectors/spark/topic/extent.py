@@ -69,10 +69,6 @@ class Extent:
         """Return the last ``offsets`` of each partition."""
         return [replace(span, start=max(span.start, span.end - offsets)) for span in self.whole]
 
-    def behind(self, positions: Mapping[int, int]) -> int:
-        """Return the number of offsets between these next offsets and the ends."""
-        return sum(max(0, end - positions.get(number, 0)) for number, end in self.ends.items())
-
     def spans(self, tasks: int, smallest: int = 100_000) -> list[Span]:
         """Return spans for about ``tasks`` tasks, none smaller than ``smallest`` offsets unless a partition is."""
         size = max(smallest, -(-self.offsets // max(1, tasks)))

@@ -56,8 +56,6 @@ class Reading:
     spans: Sequence[Span] = ()
     memory: int = 512 << 20
     """Bytes of keys and values that a task holds."""
-    committed: bool = True
-    """Without records of transactions that are open or were aborted."""
     keyless: bool = False
     """With records that have no key, which are no entries."""
     headers: bool = False
@@ -80,7 +78,7 @@ def read_span(reading: Reading, span: Span) -> Batches:
     Raises RecordsGone, CompactoryError, Unreachable.
     """
     kafka = Kafka(reading.properties)
-    consumer = kafka.consumer("load", committed=reading.committed)
+    consumer = kafka.consumer("load")
     try:
         with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):
             for run, headers in _runs(consumer, reading, span):

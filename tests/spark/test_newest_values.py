@@ -10,7 +10,7 @@ import pytest
 from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.topic.frame import capture, latest
+from compactory_connectors.spark.topic.entries import newest_values
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 def test_the_newest_committed_value_of_each_key(spark: SparkSession, topics: Topics) -> None:
     kafka = Kafka(topics.address)
-    name = topics.create()
-    topics.produce(name, ("a", "1"), ("b", "1"), ("a", "2"), ("gone", "1"), ("gone", None))
+    name = topics.create(2)
+    topics.produce(name, ("a", "1"), ("b", "1"), ("a", "2"), ("gone", "1"), timestamp=2000)
+    topics.produce(name, ("b", "older"), partition=1, timestamp=1000)
+    topics.produce(name, ("gone", None), partition=1, timestamp=3000)
     topics.abort(name, ("a", "aborted"), ("c", "aborted"))
-    extent = capture(kafka, name)
-    topics.produce(name, ("a", "later"))
-
-    found = {row.key.decode(): row.value.decode() for row in latest(spark, kafka, extent).collect()}
-
-    assert found == {"a": "2", "b": "1"}
+    frame = newest_values(spark, kafka, name)
+    assert {row.key.decode(): row.value.decode() for row in frame.collect()} == {"a": "2", "b": "1"}
 
 
 def test_what_a_task_does_not_reach_is_known_as_such(spark: SparkSession) -> None:
