@@ -19,6 +19,7 @@ from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from compactory_connectors.kafka.topic_reader import read
 from tests.source.workload import wait_until
+from tests.stack.command import run_command
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "transports"
@@ -50,11 +51,9 @@ class Transports:
 
     def compactory(self, words: str) -> Any:
         assert f"compactory {words}" in README
-        command = [sys.executable, "-m", "compactory_cli", *words.split(), "--json"]
-        done = subprocess.run(
-            command, env=self._environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-        )
-        return json.loads(done.stdout)
+        outcome = run_command([*words.split(), "--json"], folder=ROOT, environment=self._environment, timeout=60)
+        assert outcome.returncode == 0, outcome.stderr
+        return json.loads(outcome.stdout)
 
     def happens(self, *transports: str) -> None:
         producer = self.kafka.producer({"partitioner": "murmur2_random"}, {}, lambda _: None)

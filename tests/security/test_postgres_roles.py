@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -24,6 +24,7 @@ from compactory_connectors.source.status.status import SourceState
 from tests.security.conftest import TABLE, Tenancy
 from tests.source.conftest import ARTICLE, Running, article_environment
 from tests.source.workload import wait_until
+from tests.stack.command import run_command
 
 INSERT = "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'A1')"
 
@@ -220,14 +221,14 @@ def test_a_superusers_table_is_refused(tenancy: Tenancy) -> None:
         plan_grants(connection, ["theirs"], Roles())
 
 
-def test_the_command_prints_or_grants(tenancy: Tenancy) -> None:
+def test_the_command_prints_or_grants(tenancy: Tenancy, tmp_path: Path) -> None:
     names = [f"--{part}={getattr(tenancy.roles, part)}" for part in ("owner", "source", "writer")]
-    command = [sys.executable, "-m", "compactory_cli", "sql", "roles", TABLE, *names, "--postgres", tenancy.url()]
-    printed = subprocess.run([*command, "--print"], capture_output=True, text=True, check=True).stdout
+    words = ["sql", "roles", TABLE, *names, "--postgres", tenancy.url()]
+    printed = run_command([*words, "--print"], folder=tmp_path, environment=os.environ).stdout
     assert f'GRANT SELECT ON {TABLE} TO "{tenancy.roles.source}";' in printed.splitlines()
     tenancy.run(f'REVOKE SELECT ON {TABLE} FROM "{tenancy.roles.source}"')
     assert planned(tenancy)
-    subprocess.run(command, capture_output=True, check=True)
+    run_command(words, folder=tmp_path, environment=os.environ).check_returncode()
     assert planned(tenancy) == []
     tenancy.run(f'REVOKE SELECT ON {TABLE} FROM "{tenancy.roles.source}"')
     tenancy.run(printed)

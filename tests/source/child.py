@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tests.stack.command import run_command, start_command
 
 __all__ = ["Child"]
 
@@ -24,26 +23,29 @@ class Child:
         self.log = path.with_suffix(".log")
         self.kills = 0
         self._environment = {**os.environ, **(environment or {})}
-        self._command = [sys.executable, "-m", "compactory_cli", "source", "run", str(path), "--kafka", bootstrap]
+        self._words = ["source", "run", str(path), "--kafka", bootstrap]
 
     def start(self) -> None:
-        """Let it run."""
-        with self.log.open("ab") as log:
-            self._child = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        """Start the process; what it prints is added to the log."""
+        self._process = start_command(
+            self._words, folder=self.log.parent, environment=self._environment, out=self.log, err=self.log
+        )
 
     def kill(self) -> None:
         """As kill -9 does, wherever it is."""
-        assert self._child.poll() is None, self.log.read_text()
-        self._child.send_signal(signal.SIGKILL)
-        self._child.wait()
+        assert self._process.is_alive(), self.log.read_text()
+        self._process.kill()
+        self._process.join()
         self.kills += 1
 
     def end(self) -> None:
         """Kill it, if it still runs; a test that failed shows the end of its log."""
-        self._child.kill()
-        self._child.wait()
+        self._process.kill()
+        self._process.join()
         print(self.log.read_text()[-5000:])
 
     def finish(self) -> None:
         """Publish what was committed before now."""
-        subprocess.run([*self._command, "--once"], env=self._environment, check=True, timeout=60)
+        run_command(
+            [*self._words, "--once"], folder=self.log.parent, environment=self._environment, timeout=60
+        ).check_returncode()

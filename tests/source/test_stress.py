@@ -19,7 +19,7 @@ from tests.source.proof import LONG, PROOF
 from tests.source.workload import PlainCursor, Writers, table_state, wait_until
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(3, id="short"), LONG])
+@pytest.mark.parametrize("seconds", [pytest.param(6, id="short"), LONG])
 @pytest.mark.parametrize("adopted", [False, pytest.param(True, marks=PROOF)], ids=["as-it-is", "adopted"])
 def test_the_topic_ends_as_the_table(
     bench: Bench, adopted: bool, seconds: float, seeded: random.Random, tmp_path: Path, request: pytest.FixtureRequest

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import typer.main
@@ -17,7 +18,7 @@ import typer.main
 from compactory_cli.entry import run
 from compactory_cli.main import app
 
-__all__ = ["fork_server", "run_command"]
+__all__ = ["fork_server", "run_command", "start_command"]
 
 # Making typer's tree of all commands takes longer than most commands: each process has it from the one it comes from.
 typer.main.get_command = cache(typer.main.get_command)
@@ -28,18 +29,26 @@ def run_command(
     words: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run ``compactory`` with these words to its end. Raises subprocess.TimeoutExpired."""
-    texts = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as written:
         files = [Path(written, name) for name in ("out", "err")]
-        process = fork_server().Process(target=_command, args=(texts, folder, dict(environment), files))
-        process.start()
+        process = start_command(words, folder=folder, environment=environment, out=files[0], err=files[1])
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(texts, timeout)
+            raise subprocess.TimeoutExpired([*map(str, words)], timeout)
         out, err = (path.read_text() for path in files)
-        return subprocess.CompletedProcess(texts, process.exitcode, out, err)
+        return subprocess.CompletedProcess([*map(str, words)], process.exitcode, out, err)
+
+
+def start_command(
+    words: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], out: Path, err: Path
+) -> BaseProcess:
+    """Start ``compactory`` with these words; what it prints is added to the two files."""
+    texts = [str(word) for word in words]
+    process = fork_server().Process(target=_command, args=(texts, folder, dict(environment), [out, err]))
+    process.start()
+    return process
 
 
 @cache
@@ -53,7 +62,7 @@ def fork_server() -> ForkServerContext:
 
 def _command(words: list[str], folder: Path, environment: dict[str, str], files: list[Path]) -> None:
     for number, path in enumerate(files, 1):
-        with path.open("w") as file:
+        with path.open("a") as file:
             os.dup2(file.fileno(), number)
     os.chdir(folder)
     os.environ.clear()
