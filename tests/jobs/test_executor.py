@@ -18,11 +18,12 @@ from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, statements
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, keeper, statements
 from compactory_connectors.jobs.attempts import Attempts
-from compactory_connectors.jobs.claim_statements import Request
+from compactory_connectors.jobs.claim_statements import ClaimStatements, Request
 from compactory_connectors.jobs.end_statements import Commit
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
+from compactory_connectors.jobs.keeper import Keeper
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
 from compactory_connectors.jobs.rows import Assigned, Claimed, Outcome
 from compactory_connectors.jobs.statements import JobTable, open_jobs
@@ -444,6 +445,31 @@ def test_the_last_idle_thread_runs_jobs_while_the_others_are_busy_for_long(bench
         may_end.set()
 
 
+def test_jobs_do_not_wait_for_a_heartbeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notification of a job begins the round in which a heartbeat is due: the job is claimed first."""
+    calls: list[str] = []
+    for owner, name in ((Keeper, "_round"), (ClaimStatements, "claim"), (JobTable, "beat")):
+        monkeypatch.setattr(owner, name, noted(calls, getattr(owner, name)))
+    monkeypatch.setattr(keeper, "_BEAT_EVERY", 1.0)
+    bench.jobs.handler("a")(lambda _: None)
+    bench.executor()
+    beats = 0
+    while beats < 3:
+        bench.wait_for(bench.enqueue("a"), "succeeded")
+        beats = calls.count("beat")
+    assert "claim beat" in " ".join(calls)
+
+
+def noted(calls: list[str], method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, with its name noted at each call."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        calls.append(method.__name__)
+        return method(*arguments, **options)
+
+    return call
+
+
 def test_two_executors_share_and_hand_over(bench: Bench, impatient: None) -> None:
     """Without Kafka, all partitions have an owner at any number of executors."""
     jobs = [Jobs(), Jobs()]
@@ -464,7 +490,6 @@ def test_two_executors_share_and_hand_over(bench: Bench, impatient: None) -> Non
 
 def test_periodic_jobs_are_enqueued_once_a_tick(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once in the whole fleet; the first tick is one after the first start."""
-    from compactory_connectors.jobs import keeper
     from compactory_connectors.jobs.job import Periodic
 
     asked: set[tuple[int, datetime]] = set()

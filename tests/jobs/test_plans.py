@@ -29,7 +29,7 @@ STATEMENTS: dict[str, dict[str, Any]] = {
     "jobs/promote": {"since": "-infinity", "most": 1000},
     "jobs/claim": FROM_START,
     "jobs/search_limited": FROM_START | {"limited_types": LIMITS.types},
-    "jobs/limit_rooms": {"limits": limits_json(LIMITS.all)},
+    "jobs/limit_rooms": {"limits": limits_json(LIMITS.in_force)},
     "jobs/finish": outcomes_json([Outcome(id=number, token=1, state="succeeded") for number in range(6001, 6011)]),
     "jobs/expire": {"keep": timedelta(days=1)},
 }

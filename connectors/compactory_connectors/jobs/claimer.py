@@ -25,6 +25,8 @@ class Claimer:
     def __init__(self, claims: Claims, board: Board) -> None:
         self.next_due: float | None = None
         """Seconds until the next job without a limit is due."""
+        self.reads_anew = False
+        """True until the whole table has been read."""
         self._claims = claims
         self._board = board
         self._position = Position.at(0, 0)
@@ -44,6 +46,7 @@ class Claimer:
         self._position = Position.at(0, table.newest())
         self._queues.read_from(self._position)
         table.claims.read_whole()
+        self.reads_anew = True
 
     def follow_assignment(self, table: JobTable, assigned: Assigned | None) -> bool:
         """Take over the assignment, and return jobs of lost partitions that have not begun. False: it is the same."""
@@ -64,7 +67,7 @@ class Claimer:
     def follow_limits(self, table: JobTable) -> None:
         """Read the limits. If they have changed, count the running jobs that they cover, and claim such jobs apart."""
         limits = table.limits()
-        if limits == self._queues.limits.all:
+        if limits == self._queues.limits.in_force:
             return
         self._queues.limits = Limits(limits)
         table.mark_limited(self._queues.limits)
@@ -96,7 +99,7 @@ class Claimer:
         batch = Batch(position=self._position)
         if request.limit:
             batch = table.claims.claim(request, self._claims.assigned or Assigned((), 1), self._position)
-            self._position, self.next_due = batch.position, batch.next_due
+            self._position, self.next_due, self.reads_anew = batch.position, batch.next_due, batch.full
         self._claims.settle(request, batch)
         has_locked_groups = len(batch.refused) < len(request.groups)
         return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)

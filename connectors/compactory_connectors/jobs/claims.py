@@ -95,15 +95,16 @@ class Claims:
 
         A claim for few jobs is worth it while threads are idle.
         """
-        most, claimed = self._most(), len(self._tokens) - ending
-        return most - claimed if claimed < min(most, self._concurrency) or most - claimed >= max(1, most // 4) else 0
+        capacity, claimed = self._capacity(), len(self._tokens) - ending
+        has_idle_threads = claimed < min(capacity, self._concurrency)
+        return capacity - claimed if has_idle_threads or capacity - claimed >= max(1, capacity // 4) else 0
 
     def limited_room(self) -> int:
         """Return the number of jobs under limits to claim. They have some room of their own. Few are worth a claim."""
-        most = self._most()
-        return max(0, most + self._concurrency - len(self._tokens)) if most else 0
+        capacity = self._capacity()
+        return max(0, capacity + self._concurrency - len(self._tokens)) if capacity else 0
 
-    def _most(self) -> int:
+    def _capacity(self) -> int:
         """Return the largest number of jobs to have claimed."""
         if self.stopping or self.assigned is None or (self._waits_for_attempts and self._attempts.running()):
             return 0

@@ -188,9 +188,8 @@ class Keeper:
             self._wake_threshold = self._attempts.waiting - spare_chains
             self._claimer.receive(table, wakeup.wait(_GATHER))
             self._wake_threshold = 0.0
-        self._do_due_tasks(table, connection)
-        if self._executor is None:
-            raise Unreachable("Postgres", "the lease of this executor has expired; it registers again")
+        if time.monotonic() >= self._next.get("beat", 0.0) + _BEAT_EVERY:
+            self._do_due_tasks(table, connection)
         if self.stopping.is_set():
             self._claims.stopping = True
             self._claims.give_back(lambda _: True)
@@ -203,6 +202,7 @@ class Keeper:
             self._finished.set()
             return
         self._claims.measure(len(ended), max(time.monotonic() - begun_at, 1e-6))
+        self._do_due_tasks(table, connection)
         self._sleep(table, wakeup, has_work=has_work, ends=len(ended))
 
     def _work(self, table: JobTable, ended: list[Ended]) -> bool:
@@ -243,7 +243,10 @@ class Keeper:
         return [attempt for attempt in attempts if attempt.session not in running]
 
     def _do_due_tasks(self, table: JobTable, connection: WatchedConnection) -> None:
-        """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
+        """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs.
+
+        They follow the claims of a round, because jobs would wait for them. Only a late heartbeat comes first.
+        """
         if self._is_due("beat", _BEAT_EVERY):
             self._beat(table)
         if self._executor is not None and self._is_due("follow", _FOLLOW_EVERY):
@@ -256,6 +259,8 @@ class Keeper:
             self._bounded(connection, "whole", lambda: self._membership.find_orphans(table))
             self._claimer.read_whole_table(table)
         self._attempts.end_overdue()
+        if self._executor is None:
+            raise Unreachable("Postgres", "the lease of this executor has expired; it registers again")
 
     def _bounded(self, connection: WatchedConnection, task: str, work: Callable[[], object]) -> None:
         """Do a task within a second, because an open snapshot keeps dead rows; else try again much later."""
@@ -280,7 +285,8 @@ class Keeper:
             self._forget_executor()
             return
         self._attempts.lease = (table.executor, table.until)
-        self._claimer.follow_limits(table)
+        if has_changed or self._is_due("limits", _SAMPLE_EVERY):
+            self._claimer.follow_limits(table)
         if has_changed:
             self._claimer.read_whole_table(table)
         if has_expired:
@@ -315,7 +321,7 @@ class Keeper:
         room = self._claims.room()
         if has_work:
             self._pause = _SHORTEST_ROUND
-        if self._claims.has_returned or (has_work and room):
+        if self._claims.has_returned or (room and (has_work or self._claimer.reads_anew)):
             return
         if room and not wakeup.asleep and wakeup.sleep():
             return  # claim once more: writers that committed before the lock did not notify

@@ -94,8 +94,8 @@ class LimitedQueues:
 
     def may_search(self) -> bool:
         """Return True if it is time for a search. If not, it follows later."""
-        self._must_search = bool(self.limits.all) and time.monotonic() < self._next_search
-        return bool(self.limits.all) and not self._must_search
+        self._must_search = bool(self.limits.in_force) and time.monotonic() < self._next_search
+        return bool(self.limits.in_force) and not self._must_search
 
     def add(self, position: Position, lowest: Mapping[LimitKey, int], *, may_have_more: bool) -> None:
         """Record the result of a search: the lowest position of a due job by queue."""

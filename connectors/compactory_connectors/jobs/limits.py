@@ -113,33 +113,33 @@ class Limits:
     """The limits in force. Owned by the keeper's thread."""
 
     def __init__(self, limits: Sequence[JobLimit] = ()) -> None:
-        self.all = limits
+        self.in_force = limits
         self._of_key: dict[LimitKey, list[JobLimit]] = {NO_LIMIT: []}
 
     @cached_property
     def types(self) -> list[str]:
         """The limited types."""
-        return [limit.name for limit in self.all if limit.kind == "type"]
+        return [limit.name for limit in self.in_force if limit.kind == "type"]
 
     @cached_property
     def tenants(self) -> list[str]:
         """The limited tenants."""
-        return [limit.name for limit in self.all if limit.kind == "tenant"]
+        return [limit.name for limit in self.in_force if limit.kind == "tenant"]
 
     @cached_property
     def prefixes(self) -> list[str]:
         """The limited prefixes of groups, longest first."""
-        return sorted((limit.name for limit in self.all if limit.kind == "group"), key=len, reverse=True)
+        return sorted((limit.name for limit in self.in_force if limit.kind == "group"), key=len, reverse=True)
 
     def of_key(self, key: LimitKey) -> list[JobLimit]:
         """Return the limits of jobs with this key."""
         if key not in self._of_key:
-            self._of_key[key] = [limit for limit in self.all if limit.covers(*key)]
+            self._of_key[key] = [limit for limit in self.in_force if limit.covers(*key)]
         return self._of_key[key]
 
     def of_job(self, job: Claimed) -> list[JobLimit]:
         """Return the limits of a job."""
-        if not self.all:
+        if not self.in_force:
             return []
         tenant, group = (job.headers or {}).get(TENANT), job.group
         prefix = None if group is None else next((name for name in self.prefixes if group.startswith(name)), None)
