@@ -13,6 +13,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import JobExecutor, NewJob
+from compactory_connectors.jobs.claims import Claims
 from compactory_connectors.jobs.operators import JobFilter, cancel, discard, pause, resume, retry, run_now
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.jobs.status import JobsWorker
@@ -97,13 +98,16 @@ def test_a_paused_group_keeps_its_order_and_a_paused_type_holds_its_group(bench:
 
 
 @pytest.mark.parametrize("paused", [{"type_": "a"}, {"group": "g"}])
-def test_claimed_jobs_that_have_not_begun_go_back_and_do_not_start(bench: Bench, paused: dict[str, str]) -> None:
-    """Quick jobs make the executor claim ahead; then slow ones keep its threads busy."""
+def test_claimed_jobs_that_have_not_begun_go_back_and_do_not_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, paused: dict[str, str]
+) -> None:
+    """The executor takes jobs for quick and claims them ahead; the first one keeps its thread busy."""
+    monkeypatch.setattr(Claims, "measure", lambda claims, *_: setattr(claims, "_rate", 1000.0))
     group = paused.get("group")
     begun: list[int] = []
     may_end = threading.Event()
 
-    @bench.jobs.handler("quick")
+    @bench.jobs.handler("other")
     @bench.jobs.handler("a")
     def handle(job: Any) -> None:
         if job.type == "a":
@@ -111,17 +115,20 @@ def test_claimed_jobs_that_have_not_begun_go_back_and_do_not_start(bench: Bench,
             may_end.wait(30)
 
     bench.executor(concurrency=1)
+    bench.wait_for(bench.enqueue("other"), "succeeded")
     with bench.sql.transaction():
-        quick = [NewJob(type="quick", group=group) for _ in range(500)]
-        ids = bench.jobs.enqueue_many(bench.sql, quick + [NewJob(type="a", group=group) for _ in range(20)])[500:]
+        ids = bench.jobs.enqueue_many(bench.sql, [NewJob(type="a", group=group) for _ in range(20)])
     running = "SELECT id FROM compactory.jobs WHERE state = 'running'"
-    wait_until(lambda: begun and len(bench.column(running)) > 5, what="jobs that are claimed ahead")
-    pause(bench.sql, **paused)
-    if group is None:  # else the jobs of the chain go back when the first one ends
-        wait_until(lambda: bench.column(running) == ids[:1], 1.0, "the return of the others")
-    may_end.set()
-    wait_until(lambda: not bench.column(running), 1.0, "the end of the job that had begun")
-    bench.wait_for(bench.enqueue("quick"), "succeeded")
+    wait_until(lambda: begun and len(bench.column(running)) > 1, what="jobs that are claimed ahead")
+    try:
+        pause(bench.sql, **paused)
+        if group is None:  # else the jobs of the chain go back when the first one ends
+            wait_until(lambda: bench.column(running) == ids[:1], 5.0, "the return of the others")
+        bench.wait_for(bench.enqueue("other"), "running")  # the executor has obeyed, and claims others
+    finally:
+        may_end.set()
+    wait_until(lambda: not bench.column(running), 5.0, "the end of the job that had begun")
+    bench.wait_for(bench.enqueue("other"), "succeeded")
     assert begun == ids[:1]
     assert {bench.state(job) for job in ids[1:]} == {"scheduled"}
 
