@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
-from typing import IO
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import pytest
 
@@ -19,53 +19,57 @@ from compactory import ConfigError
 from compactory_api.http.listen import Listen
 from tests.api.serving import ask
 from tests.cli.conftest import NOBODY_HOME, Shell
+from tests.stack.command import start_command
 from tests.store.topics import Topics, eventually
 
 
 class Served:
     """A ``compactory serve`` on a free port; its log lines are JSON, as stderr is no terminal."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        assert process.stderr is not None
-        threading.Thread(target=self._read, args=(process.stderr,), daemon=True).start()
-        eventually(lambda: self._port() or process.poll() is not None, 60)
-        assert process.poll() is None, self.lines
+    def __init__(self, process: BaseProcess, log: Path) -> None:
+        self.process, self._log = process, log
+        eventually(lambda: self._port() or not process.is_alive(), 60)
+        assert process.is_alive(), self.log
         self.port = self._port()
 
-    def _read(self, stderr: IO[str]) -> None:
-        self.lines.extend(stderr)
+    @property
+    def log(self) -> str:
+        """What the process has logged by now."""
+        return self._log.read_text() if self._log.exists() else ""
 
     def _port(self) -> int:
-        match = re.search(r'"url": "http://127\.0\.0\.1:(\d+)"', "".join(self.lines))
+        match = re.search(r'"url": "http://127\.0\.0\.1:(\d+)"', self.log)
         return int(match[1]) if match else 0
 
     def wait_ready(self) -> None:
         eventually(lambda: ask(self.port, "/readyz").status == 200, 60)
 
-    def end(self) -> int:
-        return self.process.wait(20)
+    def send(self, sign: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, sign)
+
+    def end(self) -> int | None:
+        """Wait for the end and return the exit code."""
+        self.process.join(20)
+        return self.process.exitcode
 
 
 @pytest.fixture
-def served(compactory: Shell, kafka: str) -> Iterator[Callable[..., Served]]:
+def served(compactory: Shell, kafka: str, tmp_path: Path) -> Iterator[Callable[..., Served]]:
     """Starts ``compactory serve …``; killed after the test where it still runs."""
-    running: list[Served] = []
+    processes: list[BaseProcess] = []
 
     def start(*arguments: str, **environment: str) -> Served:
-        process = compactory.start("serve", *arguments, "--kafka", kafka, "--listen", "127.0.0.1:0", **environment)
-        running.append(Served(process))
-        return running[-1]
+        log = tmp_path / f"serve-{len(processes)}.log"
+        words = ["serve", *arguments, "--kafka", kafka, "--listen", "127.0.0.1:0"]
+        variables = compactory.environment | environment
+        processes.append(start_command(words, folder=compactory.folder, environment=variables, out=log, err=log))
+        return Served(processes[-1], log)
 
     yield start
-    for server in running:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.wait()
-        for pipe in (server.process.stdout, server.process.stderr):
-            assert pipe is not None
-            pipe.close()
+    for process in processes:
+        process.kill()
+        process.join()
 
 
 Start = Callable[..., Served]
@@ -89,14 +93,14 @@ def test_a_request_under_way_is_answered_before_the_end(served: Start, topics: T
     process.wait_ready()
     busy, idle = waiting(process, topic, 1)
     ask(process.port, "/livez")  # by now the waiting request has been read as well
-    process.process.send_signal(signal.SIGTERM)
+    process.send(signal.SIGTERM)
     eventually(lambda: not listens(process.port))
     topics.produce(topic, ("a", '{"v":2}'))
     answer = busy.getresponse()
     assert (answer.status, answer.read()) == (200, b'{"v":2}')
     assert answer.headers["connection"] == "close"
     assert process.end() == 0
-    assert "Traceback" not in "".join(process.lines)
+    assert "Traceback" not in process.log
     busy.close()
     idle.close()
 
@@ -108,7 +112,7 @@ def test_a_wait_that_would_take_longer_than_the_shutdown_gets_an_answer(served: 
     busy, idle = waiting(process, topic, 1)
     ask(process.port, "/livez")
     began = time.monotonic()
-    process.process.send_signal(signal.SIGTERM)
+    process.send(signal.SIGTERM)
     answer = busy.getresponse()
     assert answer.status == 503
     assert json.loads(answer.read())["type"].endswith(":stopping")
@@ -123,7 +127,7 @@ def test_with_drain_it_is_not_ready_but_answers_until_balancers_have_noticed(ser
     topics.produce(topic, ("a", "{}"))
     process = served(topic, "--drain", "3")
     process.wait_ready()
-    process.process.send_signal(signal.SIGTERM)
+    process.send(signal.SIGTERM)
     eventually(lambda: ask(process.port, "/readyz").status == 503)
     assert ask(process.port, "/readyz").json["stopping"] is True
     answer = ask(process.port, f"/v1/directories/{topic}/entries/a")
@@ -143,7 +147,7 @@ def test_it_ends_at_once_when_nothing_is_under_way_even_while_loading(
         process = served(topic)
         eventually(lambda: ask(process.port, "/readyz").json["blocking"])
         began = time.monotonic()
-        process.process.send_signal(number)
+        process.send(number)
         assert process.end() == 0
         assert time.monotonic() - began < 8
         producer.abort_transaction(10)
@@ -162,7 +166,7 @@ def test_a_token_from_the_environment_is_asked_for_and_used_by_get(
     assert compactory("get", topic, "a", **url).code == 2
     result = compactory("get", topic, "a", "--json", COMPACTORY_HTTP_READ_TOKEN="s3cret-token", **url)
     assert (result.code, result.json["value"]) == (0, {"v": 1})
-    assert "s3cret" not in "".join(process.lines)
+    assert "s3cret" not in process.log
 
 
 def test_what_can_not_be_served_is_refused_before_or_soon_after_the_start(
