@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compactory import Directory, EntryMissing, Index
+from compactory.kafka.client import Kafka
 from compactory_api.http.access import Access, Scope, Tokens
 from compactory_client import Client, Entries
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.spark import register
 from compactory_mastered import WriteRules
 from tests.api.conftest import serve, topics  # noqa: F401 (fixtures)
 from tests.api.serving import Serving
-from tests.store.topics import Topics
+from tests.store.topics import Topics, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +54,7 @@ def write(spark: SparkSession, request: pytest.FixtureRequest) -> Callable[..., 
         if "url" not in options:
             options["url"] = f"http://127.0.0.1:{request.getfixturevalue('serving').port}"
         given = {"directory": "tenants", **options}
+        spark.createDataFrame([], "n int")  # so that Spark knows the format in a further thread
         frame.write.format("compactory").mode("append").options(**given).save()
 
     return save
@@ -138,6 +142,35 @@ def test_servers_write_on_while_a_job_does(
     found = dict(entries.items(prefix="t"))
     assert len(found) == 30_000
     assert all(value["seats"] == int(key[1:]) for key, value in found.items())
+
+
+def test_a_server_that_is_away_in_the_middle_of_a_write(
+    spark: SparkSession, serve: Callable[..., Serving], serving: Serving, tenants: Directory[Any],  # noqa: F811
+    write: Callable[..., None], kafka: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    """What was written is told, and a repeat with the load id writes no row twice."""
+    is_stopped = tmp_path / "stopped"
+
+    def wait_for_second(batches: Iterator[Any]) -> Iterator[Any]:
+        for number, batch in enumerate(batches):
+            if number and not is_stopped.exists():
+                (tmp_path / "waits").touch()
+                eventually(is_stopped.exists)
+            yield batch
+
+    rows = spark.range(20_000).selectExpr("concat('t', id) AS _key", "CAST(id AS int) AS seats").coalesce(1)
+    frame = rows.mapInArrow(wait_for_second, rows.schema)
+    with ThreadPoolExecutor(1) as pool:
+        saved = pool.submit(write, frame, loadId="night", timeout="1")
+        eventually((tmp_path / "waits").exists)
+        serving.stop()
+        is_stopped.touch()
+        with pytest.raises(Exception, match=r"10,000 rows are written, and others may not be: .* the same load id"):
+            saved.result(120)
+    other = serve(tenants, access=Access(anonymous=Scope.WRITE))
+    write(frame, loadId="night", url=f"http://127.0.0.1:{other.port}")
+    keys = [message.key() for message in read(Kafka(kafka), tenants.topic)]
+    assert len(keys) == len(set(keys)) == 20_000
 
 
 def test_rows_without_keys_are_posted_and_a_load_id_writes_once(

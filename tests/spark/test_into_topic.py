@@ -13,12 +13,17 @@ import pytest
 from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
+from compactory_api.http.access import Access, Scope
+from compactory_client import Client
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.spark import register
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic import KafkaTarget
-from compactory_connectors.spark.target import Change, Differences, Mode, Sample
+from compactory_connectors.spark.target import Change, Differences, DirectoryServer, Mode, Sample
+from compactory_mastered import WriteRules
+from tests.api.conftest import serve  # noqa: F401 (a fixture)
+from tests.api.serving import Serving
 from tests.source.poller import config, settings
 
 if TYPE_CHECKING:
@@ -87,6 +92,43 @@ def test_a_load_sends_what_differs(spark: SparkSession, cluster: Kafka, unique: 
         b"%d" % number for number in range(10, 30) if number != 12
     }
     assert newest[b"77"][1] is not None, "it was inactive before, so nothing is missing"
+
+
+def test_a_directory_mastered_in_kafka_is_written_by_its_server(
+    spark: SparkSession,
+    cluster: Kafka,
+    unique: Callable[[str], str],
+    serve: Callable[..., Serving],  # noqa: F811
+) -> None:
+    rules = WriteRules(schema={"properties": {"limit_": {"pattern": "^[0-9.]+$"}}}, internal=("secret",))
+    directory = Directory("terminals", topic=topic_of(cluster, unique("mastered")), rules=rules)
+    url = f"http://127.0.0.1:{serve(directory, access=Access(anonymous=Scope.WRITE)).port}"
+
+    def load(rows: Sequence[tuple[Any, ...]], mode: Mode = Mode.UPSERT) -> dict[str, int]:
+        target = KafkaTarget(
+            spark=spark, kafka=cluster, directory=directory, types=TERMINALS, key=["id"],
+            server=DirectoryServer(url=url), load_id=unique("load"),
+        )  # fmt: skip
+        try:
+            differences = target.compare(frame(spark, rows), mode)
+            target.write()
+            return counted(differences)
+        finally:
+            target.close()
+
+    rows = [(number, f"A{number}", None, True) for number in range(6)]
+    assert load(rows) == {"insert": 6}
+    with Client(url) as client:
+        entries = client.directory("terminals")
+        entries.put("1", {"is_active": True, "secret": "s", "acquirer": "A1", "id": 1})
+        count = len(list(read(cluster, directory.topic)))
+        assert load(rows) == {"unchanged": 6}, "neither the order of fields nor an internal one is a change"
+        assert len(list(read(cluster, directory.topic))) == count
+        assert load([(0, "B0", None, True), *rows[1:5]], Mode.REPLACE) == {"update": 1, "unchanged": 4, "deactivate": 1}
+        assert [key for key, _ in entries.items()] == ["0", "1", "2", "3", "4"]
+        assert entries.get("0").value == {"id": 0, "acquirer": "B0", "is_active": True}
+    with pytest.raises(ConfigError, match="is mastered in Kafka: name a server that writes it"):
+        KafkaTarget(spark=spark, kafka=cluster, directory=directory, types=TERMINALS, key=["id"])
 
 
 def test_records_are_those_of_a_directory_writer(

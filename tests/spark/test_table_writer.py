@@ -11,10 +11,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from compactory.errors import Unreachable
 from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.spark import register
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+from compactory_connectors.spark.target import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -50,6 +52,11 @@ def write(spark: SparkSession, sql: psycopg.Connection[Any], database: str) -> W
     return writer
 
 
+def staged(sql: psycopg.Connection[Any]) -> list[str]:
+    tables = sql.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'compactory_staging'").fetchall()
+    return [name for (name,) in tables]
+
+
 def tariffs(sql: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return sql.execute("SELECT code, rate::text, note, is_active FROM tariffs ORDER BY code, id").fetchall()
 
@@ -71,9 +78,7 @@ def test_rows_are_upserted_once(spark: SparkSession, sql: psycopg.Connection[Any
         ("a", "1.50", "x", True), ("b", "2.25", "", True), ("c", None, None, False), ("d", "4.00", None, True)
     ]  # fmt: skip
     assert sql.execute("SELECT xmin::text FROM tariffs WHERE code = 'a'").fetchall() == before
-    assert sql.execute(
-        "SELECT count(*) FROM pg_class WHERE relnamespace = 'compactory_staging'::regnamespace"
-    ).fetchone() == (0,)
+    assert staged(sql) == []
 
 
 def test_types_come_as_they_are(spark: SparkSession, sql: psycopg.Connection[Any], write: Write) -> None:
@@ -116,23 +121,56 @@ def test_tasks_wait_for_one_of_few_connections(sql: psycopg.Connection[Any], dat
 def test_a_write_of_a_load_id_is_done_once(spark: SparkSession, sql: psycopg.Connection[Any], write: Write) -> None:
     for note in ("first", "second"):
         write(spark.createDataFrame([("a", note)], "code string, note string"), loadId="night").save()
+        assert staged(sql) == []
     assert [row[2] for row in tariffs(sql)] == ["first"]
 
 
-def test_a_load_of_another_table_does_not_end_a_write(
+def test_writes_of_one_table_at_a_time_do_not_disturb_each_other(
+    spark: SparkSession, sql: psycopg.Connection[Any], write: Write
+) -> None:
+    def save(start: int) -> None:
+        rows = [(str(number), str(start)) for number in range(start, start + 3_000)]
+        write(spark.createDataFrame(rows, "code string, note string").repartition(3)).save()
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(save, (0, 2_000, 4_000)))
+    rows = {int(code): int(note) for code, _, note, _ in tariffs(sql)}
+    assert rows.keys() == set(range(7_000))
+    assert all(number - 3_000 < start <= number for number, start in rows.items())
+    assert staged(sql) == []
+
+
+def test_a_load_does_not_end_a_write(
     spark: SparkSession, sql: psycopg.Connection[Any], write: Write, database: str
 ) -> None:
-    """A write that has staged rows, and has not come to its commit, is in nobody's way and nobody is in its."""
-    sql.execute("CREATE TABLE fees (code text PRIMARY KEY, note text)")
-    target = PostgresTarget(connection=parse_url(database), table="fees", key=["code"])
-    with closing(target):
+    """Rows that a write has staged, and has not committed, stay; those of a write that ended a day ago go."""
+    with closing(PostgresTarget(connection=parse_url(database), table="tariffs")) as target:
         stem, copying = target.open(["code", "note"])
-        staged = copying.copy([pa.RecordBatch.from_pydict({"code": ["f"], "note": ["x"]})])
-    write(spark.createDataFrame([("a", "1")], "code string, note string")).save()
-    with closing(PostgresTarget(connection=parse_url(database), table="fees", key=["code"])) as target:
-        target.take_up(stem, ["code", "note"], [staged])
+        rows = [copying.copy([pa.RecordBatch.from_pydict({"code": ["f"], "note": ["x"]})])]
+    old = f"{stem.rsplit('_', 2)[0]}_1700000000_abcd_rows"
+    sql.execute(f"CREATE UNLOGGED TABLE compactory_staging.{old} ()")
+    with closing(PostgresTarget(connection=parse_url(database), table="tariffs")) as load:
+        frame = spark.createDataFrame([("a", "1")], "code string, note string")
+        load.compare(frame, Mode.UPSERT)
+        impatient = PostgresTarget(connection=parse_url(database), table="tariffs", wait=0.1)
+        with closing(impatient), pytest.raises(Unreachable, match="is being loaded by pid"):
+            impatient.take_up(stem, ["code", "note"], rows)
+        load.write()
+    assert staged(sql) == [f"{stem}_rows"]
+    with closing(PostgresTarget(connection=parse_url(database), table="tariffs")) as target:
+        target.take_up(stem, ["code", "note"], rows)
         target.write()
-    assert sql.execute("SELECT code, note FROM fees").fetchall() == [("f", "x")]
+    assert [row[0] for row in tariffs(sql)] == ["a", "f"]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(
+    spark: SparkSession, sql: psycopg.Connection[Any], write: Write
+) -> None:
+    frame = spark.range(2).selectExpr("CAST(id AS string) AS code", "CAST(raise_error('broken') AS string) AS note")
+    whole = spark.createDataFrame([("x", "1")], "code string, note string")
+    with pytest.raises(Exception, match="broken"):
+        write(whole.union(frame).coalesce(1)).save()
+    assert (tariffs(sql), staged(sql)) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from py4j.protocol import (  # type: ignore[import-untyped]
-    Py4JError,
-    Py4JJavaError,
-    Py4JNetworkError,
-)
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -24,6 +19,7 @@ _AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostExcept
 _MEMORY: Final = (
     "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
 )
+_GONE: Final = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
 _FULL: Final = "No space left on device"
 _ROOM: Final = (
     "a disk is full: make room where the output goes, or name a larger folder for Spark's temporary files by --conf"
@@ -79,17 +75,27 @@ def spark_failures() -> Iterator[None]:
     was_disabled, log.disabled = log.disabled, True
     try:
         yield
-    except Py4JJavaError as error:
-        raise _of_java(error.java_exception) from error
     except PySparkException as error:
         raise _of_text(str(error)) from error
-    except (Py4JNetworkError, ConnectionError) as error:
-        problem = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
-        raise CompactoryError(problem) from error
-    except Py4JError as error:
-        raise _of_text(str(error)) from error
+    except ConnectionError as error:
+        raise CompactoryError(_GONE) from error
+    except Exception as error:
+        failure = _of_py4j(error)
+        if failure is None:
+            raise
+        raise failure from error
     finally:
         log.disabled = was_disabled
+
+
+def _of_py4j(error: Any) -> CompactoryError | None:
+    """Return the failure behind an exception of py4j, None for others. A client of Spark Connect has no py4j."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "Py4JJavaError" in names:
+        return _of_java(error.java_exception)
+    if "Py4JNetworkError" in names:
+        return CompactoryError(_GONE)
+    return _of_text(str(error)) if "Py4JError" in names else None
 
 
 def _of_java(thrown: Any) -> CompactoryError:

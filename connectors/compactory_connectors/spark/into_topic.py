@@ -1,13 +1,14 @@
-"""A load into a plain topic: rows become JSON records, and those that differ from the topic's newest are sent.
+"""A load into a topic: rows become JSON records, and those that differ from the topic's newest are sent.
 
-Executors make the records, compare and send them. Readers see a load bit by bit. A load that ends early is run again:
-it sends what is missing.
+Executors make the records, compare and send them: to Kafka, or to a server of a directory mastered in Kafka. Readers
+see a load bit by bit. A load that ends early is run again: it sends what is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -26,7 +27,7 @@ from .datasource.topic_writer import refuse_owned
 from .identifier import quoted
 from .record_batch import Batches, Task, in_arrow, of_columns, of_rows
 from .registration import register
-from .target import Change, Differences, Mode, Received, Sample, TargetColumn, Written
+from .target import Change, Differences, DirectoryServer, Mode, Received, Sample, TargetColumn, Written
 from .topic.entries import entry_test, kafka_options, newest_values
 from .typed.json_objects import KEY, JsonRow, JsonRows
 
@@ -40,16 +41,19 @@ _RECORDS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("pro
 _COMPARED: Final = pa.schema(
     [
         *(("key", pa.binary()), ("before", pa.binary()), ("after", pa.binary()), ("made", pa.bool_())),
-        *(("kept", pa.bool_()), ("was", pa.bool_()), ("will", pa.bool_())),
+        *(("kept", pa.bool_()), ("was", pa.bool_()), ("will", pa.bool_()), ("same", pa.bool_())),
     ]
 )
 """A key's records before and after the load. ``made``: the load has it; ``kept``: it stays if the load lacks it;
-``was`` and ``will``: it is an entry.
+``was`` and ``will``: it is an entry; ``same``: a write would change nothing.
 """
 
 
 class KafkaTarget:
-    """The topic of a directory; see :class:`target.Target`. ``types`` and ``key`` are those of the load's rules."""
+    """The topic of a directory; see :class:`target.Target`. ``types`` and ``key`` are those of the load's rules.
+
+    ``server`` writes a directory mastered in Kafka, each row once under ``load_id``.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,12 @@ class KafkaTarget:
         directory: Directory[Any],
         types: Mapping[str, str],
         key: Sequence[str] = (),
+        server: DirectoryServer | None = None,
+        load_id: str | None = None,
     ) -> None:
+        if directory.rules is not None and server is None:
+            raise ConfigError(f"directory {directory.name!r}: is mastered in Kafka: name a server that writes it")
+        self._server, self._load_id = server, load_id
         self._spark = spark
         self._kafka = kafka
         self._directory = directory
@@ -101,7 +110,7 @@ class KafkaTarget:
         columns = [*map(quoted, self._types), f"{self._key_text} AS {KEY}"]
         fields = rows.selectExpr(*columns)
         documents = [name for name, kind in self._types.items() if parse_type(kind).name in _JSON_TYPES]
-        json_rows = JsonRows.of(fields.schema, keeps_nulls=True, json_columns=documents)
+        json_rows = JsonRows.of(fields.schema, keeps_nulls=self._server is None, json_columns=documents)
         made = in_arrow(fields, _RecordMaker(self._directory, json_rows), _RECORDS).persist()
         try:
             self._refuse(made)
@@ -121,10 +130,17 @@ class KafkaTarget:
         """Send the records that differ, by the tasks. Raises ConfigError, Unreachable; then load again."""
         assert self._changes is not None, "compare comes first"
         register(self._spark)
-        options = kafka_options(self._kafka) | {"topic": self._directory.topic, "raw": "true"}
         changed = self._changes.where("change <> 'unchanged'").selectExpr("key", "after AS value")
-        changed.write.format("compactory").mode("append").options(**options).save()
+        changed.write.format("compactory").mode("append").options(raw="true", **self._destination()).save()
         return Written(counts=self._counts)
+
+    def _destination(self) -> dict[str, str]:
+        """Return the options of the format that say where records go."""
+        if self._server is None:
+            return kafka_options(self._kafka) | {"topic": self._directory.topic}
+        options = {"directory": self._directory.name, "url": self._server.url}
+        optional = {"token": self._server.token, "loadId": self._load_id}
+        return options | {name: value for name, value in optional.items() if value is not None}
 
     def close(self) -> None:
         """Release what Spark keeps; may be called twice."""
@@ -141,10 +157,12 @@ class KafkaTarget:
             keys = spared.selectExpr(f"CAST({self._key_text} AS BINARY) AS key").dropna().distinct()
             joined, kept = joined.join(keys.withColumn("kept", f.lit(True)), "key", "left"), f.col("kept").isNotNull()
         columns = ("key", "before", "after", f.col("made").isNotNull().alias("made"), kept.alias("kept"))
-        judged = in_arrow(joined.select(*columns), _entries_marked(entry_test(self._directory)), _COMPARED)
+        rules = self._directory.rules
+        is_same = _equal if rules is None else partial(_equal_documents, rules.internal)
+        judged = in_arrow(joined.select(*columns), _entries_marked(entry_test(self._directory), is_same), _COMPARED)
         change = (
             f.when(~f.col("made") & (f.col("kept") | ~f.col("was")), None)
-            .when(f.col("before").eqNullSafe(f.col("after")), Change.UNCHANGED.value)
+            .when(f.col("same"), Change.UNCHANGED.value)
             .when(f.col("was") & ~f.col("will"), Change.DEACTIVATE.value)
             .when(f.col("before").isNull(), Change.INSERT.value)
             .otherwise(Change.UPDATE.value)
@@ -204,13 +222,31 @@ class _RecordMaker:
             return None, None, str(error)
 
 
-def _entries_marked(is_entry: Callable[[bytes | None], bool]) -> Task:
-    """Return the task that adds whether a key's records are entries."""
+def _equal(before: bytes | None, after: bytes | None) -> bool:
+    return before == after
+
+
+def _equal_documents(internal: Sequence[str], before: bytes | None, after: bytes | None) -> bool:
+    """Return True if a PUT would store this document again: it keeps ``internal`` fields that it does not name."""
+    if before is None or after is None:
+        return before is after
+    try:
+        stored = orjson.loads(before)
+    except orjson.JSONDecodeError:
+        return False
+    document = orjson.loads(after)
+    visible = {name: value for name, value in stored.items() if name in document or name not in internal}
+    return orjson.dumps(visible, option=orjson.OPT_SORT_KEYS) == orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def _entries_marked(is_entry: Callable[[bytes | None], bool], is_same: Callable[..., bool]) -> Task:
+    """Return the task that adds whether a key's records are entries, and are the same."""
 
     def mark(batches: Batches) -> Batches:
         for batch in batches:
-            flags = [[*map(is_entry, batch.column(name).to_pylist())] for name in ("before", "after")]
-            yield of_columns([*batch.columns, *flags], _COMPARED)
+            records = [batch.column(name).to_pylist() for name in ("before", "after")]
+            flags = [[*map(is_entry, values)] for values in records]
+            yield of_columns([*batch.columns, *flags, [*map(is_same, *records)]], _COMPARED)
 
     return mark
 
@@ -218,8 +254,6 @@ def _entries_marked(is_entry: Callable[[bytes | None], bool]) -> Task:
 def _key_column(directory: Directory[Any], types: Mapping[str, str], key: Sequence[str]) -> str:
     """Return the column of the record's key. Raises ConfigError where the directory can't be loaded by these rules."""
     name = f"directory {directory.name!r}"
-    if directory.rules is not None:
-        raise ConfigError(f'{name}: its servers write it (mastered = "kafka"); write a DataFrame through one')
     if not types:
         raise ConfigError(f"{name}: has no connector, so list its columns in the rules")
     columns = [directory.key] if directory.key is not None else list(key)

@@ -14,6 +14,7 @@ __all__ = [
     "REJECTED",
     "Change",
     "Differences",
+    "DirectoryServer",
     "Mode",
     "Received",
     "Sample",
@@ -87,6 +88,14 @@ class Written:
     counts: Mapping[Change, int]
     repeated: bool = False
     """True if this load was done before, and nothing was done now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryServer:
+    """A server that writes a directory mastered in Kafka, and a token that may write."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
 
 
 class Target(Protocol):

@@ -14,6 +14,7 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ide
        coalesce(has_schema_privilege(to_regnamespace('compactory_staging')::oid, 'CREATE')
                 AND has_schema_privilege(to_regnamespace('compactory')::oid, 'USAGE')
                 AND (SELECT has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
+                            AND has_table_privilege(l.oid, 'DELETE')
                        FROM pg_class AS l
                       WHERE l.relnamespace = to_regnamespace('compactory') AND l.relname = 'loads'), false) AS stages
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -61,19 +62,20 @@ SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coales
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: load/leftovers
--- Staging tables of killed loads that this role may drop: those of table %(oid)s, whose lock the caller holds, and
--- those of dropped tables. Staging tables of other tables may be in use without a lock: tasks of a DataFrame fill
--- them before the commit takes the lock.
+-- Staging tables that this role may drop: those of killed loads of table %(oid)s, whose lock the caller holds, those of
+-- dropped tables, and those of DataFrames that are older than a day. Tasks of a DataFrame fill theirs without a lock.
 SELECT c.relname AS name
   FROM pg_class AS c
  WHERE c.relnamespace = to_regnamespace('compactory_staging') AND c.relkind = 'r'
-   AND c.relname ~ '^load_[0-9]+_' AND pg_has_role(c.relowner, 'USAGE')
-   AND (split_part(c.relname, '_', 2)::int8 = %(oid)s
+   AND c.relname ~ '^(load_[0-9]+|write_[0-9]+_[0-9]+)_' AND pg_has_role(c.relowner, 'USAGE')
+   AND (starts_with(c.relname, 'load_') AND split_part(c.relname, '_', 2)::int8 = %(oid)s
+        OR starts_with(c.relname, 'write_') AND split_part(c.relname, '_', 3)::int8 < extract(epoch FROM now()) - 86400
         OR NOT EXISTS (SELECT FROM pg_class AS t WHERE t.oid::int8 = split_part(c.relname, '_', 2)::int8));
 
 -- name: load/stage
--- Create a staging table. Unlogged, because nothing in it has to survive a crash.
-CREATE UNLOGGED TABLE {staged} WITH (autovacuum_enabled = false) AS SELECT {columns} FROM {target} WITH NO DATA;
+-- Create a staging table, unless another task has. Unlogged, because nothing in it has to survive a crash.
+SELECT pg_advisory_xact_lock(hashtextextended({staged_name}, 0));
+CREATE UNLOGGED TABLE IF NOT EXISTS {staged} WITH (autovacuum_enabled = false) AS SELECT {columns} FROM {target} WITH NO DATA;
 
 -- name: load/seal
 -- Stop writes to the staging table, also those of late tasks. Waits for running writes.
@@ -200,6 +202,10 @@ SET CONSTRAINTS ALL IMMEDIATE;
 -- name: load/record
 -- Note this load as finished.
 INSERT INTO compactory.loads ("table", id, changed) VALUES (%(oid)s::oid, %(id)s, %(changed)s);
+
+-- name: load/forget_former
+-- Forget the load before this one: a stream repeats its last micro-batch only.
+DELETE FROM compactory.loads WHERE "table" = %(oid)s::oid AND id = %(id)s;
 
 -- name: load/constraint
 -- The expression of a check constraint.

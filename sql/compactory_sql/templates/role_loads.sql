@@ -3,7 +3,7 @@ DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'loads') THEN
         GRANT USAGE ON SCHEMA compactory TO {writer};
-        GRANT SELECT, INSERT ON compactory.loads TO {writer};
+        GRANT SELECT, INSERT, DELETE ON compactory.loads TO {writer};
         GRANT USAGE, CREATE ON SCHEMA compactory_staging TO {writer};
     END IF;
 END

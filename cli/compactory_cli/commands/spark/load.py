@@ -28,7 +28,7 @@ from ...context.configuration import Configuration
 from ...context.failure import StepFailed
 from ...context.session import Problems
 from ...views.spark_view import show_report
-from .targets import Aim, TableAim, TopicAim, aim_at, aims_of_references, reference_frame
+from .targets import Aim, TopicAim, aim_at, aims_of_references, reference_frame
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.load_job import Plan
@@ -89,8 +89,7 @@ class LoadCommand:
             raise StepFailed(f"nothing was written: {report.why}")
 
     def _load(self, aim: Aim, references: Mapping[str, Aim], rules: Rules, report: LoadReport) -> None:
-        if isinstance(aim, TableAim):
-            aim.check()
+        aim.check()
         log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
         # while Spark's JVM starts
         start_thread("import-load", import_module, "compactory_connectors.spark.load_job")

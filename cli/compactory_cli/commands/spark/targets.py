@@ -15,6 +15,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.spark.into_table.loaded_table import find_table
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import Reference, Rules
+from compactory_connectors.spark.target import DirectoryServer
 
 from ...context.configuration import Configuration
 from ...context.loading import load_connectors
@@ -62,11 +63,12 @@ class TableAim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAim:
-    """A topic."""
+    """A topic; of a directory mastered in Kafka with a server that writes it."""
 
     kafka: Kafka
     directory: Directory[Any]
     rules: Rules
+    server: DirectoryServer | None = None
     limit: Limit | None = None
 
     @property
@@ -74,7 +76,15 @@ class TopicAim:
         """Return the topic's name."""
         return f"topic {self.directory.topic}"
 
-    def target(self, spark: SparkSession, _load_id: str) -> KafkaTarget:
+    def check(self) -> None:
+        """Raise ConfigError where a server has to write the directory, and none is configured."""
+        if self.directory.rules is not None and self.server is None:
+            raise ConfigError(
+                f'directory {self.directory.name!r}: its servers write it (mastered = "kafka"): set COMPACTORY_URL to'
+                " one of them, such as http://127.0.0.1:8080, and do not give --kafka"
+            )
+
+    def target(self, spark: SparkSession, load_id: str) -> KafkaTarget:
         """Return the topic as a target, without connecting."""
         from compactory_connectors.spark.into_topic import KafkaTarget
 
@@ -85,6 +95,8 @@ class TopicAim:
             directory=self.directory,
             types=types,
             key=self.rules.key,
+            server=self.server,
+            load_id=load_id,
         )
 
 
@@ -98,7 +110,8 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
         if settings is not None and settings.connector is not None:
             raise ConfigError(f"directory {name!r}: a connector owns its topic: load into its table (--to postgres)")
         directory = settings.directory if settings is not None else Directory(name)
-        return TopicAim(kafka=configuration.kafka(), directory=directory, rules=rules)
+        server = _server(configuration) if directory.rules is not None else None
+        return TopicAim(kafka=configuration.kafka(), directory=directory, rules=rules, server=server)
     connector = None
     if settings is not None and settings.connector is not None:
         connector = _connector(name, load_connectors([settings.connector], providers))
@@ -141,6 +154,12 @@ def reference_frame(aims: Mapping[str, Aim], spark: SparkSession, column: str, r
     if isinstance(aim, TopicAim):
         return of_topic(spark, aim.kafka, aim.directory, reference.column)
     return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
+
+
+def _server(configuration: Configuration) -> DirectoryServer | None:
+    tokens = configuration.tokens
+    token = tokens.write or tokens.admin or tokens.read
+    return DirectoryServer(url=configuration.url, token=token) if configuration.url else None
 
 
 def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorConfig:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
 )
@@ -23,7 +24,7 @@ __all__ = ["CompactorySource"]
 
 
 class CompactorySource(DataSource):
-    """``format("compactory")``. `ReadOptions`, `table_writer` and `entry_writer` have its options."""
+    """``format("compactory")``. `ReadOptions` has its options of reading, each module of a writer those of writing."""
 
     uses_filters: ClassVar[bool] = True
     """Readers take the filters of a query, which Spark has to be told to give."""
@@ -84,6 +85,12 @@ class CompactorySource(DataSource):
         from .table_writer import table_writer
 
         return table_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Return the writer of one micro-batch of ``df.writeStream``. Raises ConfigError, Unreachable."""
+        from .stream_writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
     def _options(self, use: Use = "any") -> ReadOptions:
         from .options import ReadOptions

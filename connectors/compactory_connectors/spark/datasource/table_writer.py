@@ -6,8 +6,8 @@ Spark calls `writer`, `write` and `commit` in processes of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -30,6 +30,8 @@ __all__ = ["TableWriter", "table_writer"]
 _LOCATION: Final = ("table", "connector", "url", "user", "password", "key", "active")
 _OPTIONS: Final = (*_LOCATION, "loadId", "wait", "lockTimeout", "connections", "maxDeactivate")
 _NESTED: Final = (t.StructType, t.ArrayType, t.MapType, t.VariantType)
+_WAIT: Final = 600
+"""Seconds: rows are staged by then, and the other load may be a large one."""
 
 
 @dataclass
@@ -65,20 +67,29 @@ class TableWriter(DataSourceArrowWriter):
         Raises CompactoryError, ConfigError, Unreachable; nothing was changed then.
         """
         with closing(PostgresTarget(**self.target)) as target:
-            if target.repeated() is None:
-                copied = [cast("_Copied", message).result for message in messages]
-                differences = target.take_up(self.stem, self.names, copied, self.mode)
-                refusal = missing_keys_problem(differences, self.limit, "option maxDeactivate")
-                if refusal and self.mode is Mode.REPLACE:
-                    raise CompactoryError(f"{target.label}: {refusal}; nothing was changed")
-                target.write()
+            if target.repeated() is not None:
+                target.discard(self.stem)
+                return
+            copied = [cast("_Copied", message).result for message in messages]
+            differences = target.take_up(self.stem, self.names, copied, self.mode)
+            refusal = missing_keys_problem(differences, self.limit, "option maxDeactivate")
+            if refusal and self.mode is Mode.REPLACE:
+                raise CompactoryError(f"{target.label}: {refusal}; nothing was changed")
+            target.write()
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: the next load of the table drops what was staged."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 (Spark's)
+        """Drop what was staged. Spark calls it after a failed commit, too."""
+        with suppress(CompactoryError), closing(PostgresTarget(**self.target)) as target:  # a later load drops it
+            target.discard(self.stem)
+
+    def of_load(self, stem: str, load_id: str, former_load_id: str | None) -> TableWriter:
+        """Return a writer for rows that were staged below this stem, under this id."""
+        target = {**self.target, "load_id": load_id, "former_load_id": former_load_id}
+        return replace(self, target=target, stem=stem)
 
 
 def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bool) -> TableWriter:
-    """Check the options and the columns, and make the staging table.
+    """Check the options, the columns and the table.
 
     Raises ConfigError with every problem, Unreachable.
     """
@@ -104,7 +115,7 @@ def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
         "key": [name.strip() for name in by_name["key"].split(",")] if "key" in by_name else None,
         "active": by_name.get("active"),
         "load_id": by_name.get("loadid"),
-        "wait": float(by_name.get("wait", 30)),
+        "wait": float(by_name.get("wait", _WAIT)),
         "lock_timeout": float(by_name.get("locktimeout", 30)),
         "connections": int(by_name.get("connections", CONNECTIONS)),
     }

@@ -25,6 +25,7 @@ from compactory_connectors.source.offsets.stored_offsets import read_offsets
 
 from ..typed.json_objects import KEY, JsonRows
 from .options import write_problems
+from .rows_to_write import raw_records, rows_to_write
 
 __all__ = ["TopicWriter", "refuse_owned", "topic_writer"]
 
@@ -89,12 +90,8 @@ class TopicWriter(DataSourceArrowWriter):
             for key, is_delete, value in self.rows.rows(batches):
                 assert key is not None, "the column is required"
                 yield (encoder.key(key), None) if is_delete else encoder.record(key, value)
-            return
-        for batch in batches:
-            for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
-                if key is None:
-                    raise WriteRefused("column key is null in a row: filter such rows out")
-                yield key, value
+        else:
+            yield from raw_records(batches)
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -118,22 +115,10 @@ def topic_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
             "mode overwrite would remove keys: compactory spark load --to kafka --mode replace does so, within a limit"
         )
     problems += [f"option {name} is missing" for name in ("topic", "kafka.bootstrap.servers") if not by_name.get(name)]
-    problems += [
-        f"option {name} must be true or false"
-        for name in ("raw", "ignoreNullFields")
-        if by_name.get(name.lower(), "true") not in ("true", "false")
-    ]
-    is_raw = by_name.get("raw") == "true"
-    rows = None
-    try:
-        if is_raw:
-            _check_raw(schema)
-        else:
-            rows = JsonRows.of(schema, keeps_nulls=by_name.get("ignorenullfields") == "false")
-            if not rows.has_key:
-                problems.append(f"column {KEY} is missing: the key of each record, as text")
-    except ConfigError as error:
-        problems += error.problems
+    rows, row_problems = rows_to_write(by_name, schema)
+    problems += row_problems
+    if rows is not None and not rows.has_key:
+        problems.append(f"column {KEY} is missing: the key of each record, as text")
     if problems:
         raise ConfigError(problems)
     kafka = {name.removeprefix(_KAFKA): value for name, value in by_name.items() if name.startswith(_KAFKA)}
@@ -161,15 +146,3 @@ def refuse_owned(kafka: Kafka, topic: str) -> None:
             f"topic {topic!r} is that of {', '.join(owners)}: its source goes on from its stored offset and would never"
             " notice other records. Write into its table in Postgres, which the source publishes"
         )
-
-
-def _check_raw(schema: t.StructType) -> None:
-    types = {column.name: column.dataType for column in schema.fields}
-    problems = [f"column {name} is missing" for name in ("key", "value") if name not in types]
-    problems += [
-        f"column {name} must be of type binary: cast it"
-        for name in ("key", "value")
-        if name in types and not isinstance(types[name], t.BinaryType)
-    ]
-    if problems:
-        raise ConfigError(problems)

@@ -75,13 +75,14 @@ class Copying:
     """Copies into a staging table. ``conninfo`` are libpq's parameters, ``columns`` the table's columns in order.
 
     Rows may have one more column: true where the row is rejected, and not to be copied. At most ``connections`` tasks
-    copy at a time; further ones wait.
+    copy at a time; further ones wait. ``create`` makes the staging table; empty: it exists.
     """
 
     conninfo: Mapping[str, str]
     staged: str
     columns: tuple[str, ...]
     connections: int
+    create: str = ""
 
     def __call__(self, batches: Batches) -> Batches:
         """Copy one partition, as a task of ``mapInArrow``. Raises what :meth:`copy` does."""
@@ -116,6 +117,9 @@ class Copying:
             sql.Identifier("compactory_staging", self.staged), names
         )
         connection.execute(_SETTINGS)
+        if self.create:
+            connection.execute(self.create)
+            connection.commit()
         row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
         assert row is not None
         result.xid = int(row[0])

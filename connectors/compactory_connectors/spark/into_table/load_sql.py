@@ -118,6 +118,7 @@ class LoadSql:
         return {
             "target": verbatim(self.table.sql),
             "staged": staging_table(self.staged),
+            "staged_name": sql.Literal(self.staged),
             "changes": changes,
             "key": _COMMA.join(map(sql.Identifier, key)),
             "keys": _COMMA.join(sql.Identifier("t", name) for name in key),

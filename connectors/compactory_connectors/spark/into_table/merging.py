@@ -66,10 +66,15 @@ def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode
 
 
 def merge(
-    connection: psycopg.Connection[Any], compared: Compared, load_id: str, lock_timeout: float
+    connection: psycopg.Connection[Any],
+    compared: Compared,
+    load_id: str,
+    lock_timeout: float,
+    former_load_id: str | None = None,
 ) -> Mapping[Change, int]:
     """Apply the changes in one transaction that also records the load's id, and return the numbers of changed keys.
 
+    The transaction forgets ``former_load_id``.
     Raises CompactoryError where a row breaks a rule of the table, Unreachable where locks of others do not end; nothing
     was changed then.
     """
@@ -79,7 +84,11 @@ def merge(
         tries += 1
         try:
             with connection.transaction():
-                return _merge(connection, compared, load_id, lock_timeout)
+                counts = _merge(connection, compared, load_id, lock_timeout)
+                if former_load_id is not None:
+                    former = {"oid": compared.statements.table.oid, "id": former_load_id}
+                    connection.execute(query("load/forget_former"), former)
+                return counts
         except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as error:
             detail = error.diag.message_detail
             if tries == _TRIES or detail == previous:  # a rule that the load itself breaks has the same detail again

@@ -1,13 +1,15 @@
 """Rows of a load on their way into a table: staged beside it by Spark's tasks, each of them exactly once.
 
-The advisory lock of the table's oid is held from the first statement to the last: one load of a table at a time. The
-load that holds it drops what killed loads of the same table have left. It never touches the rows of another table.
+A load holds the advisory lock of the table's oid from the first statement to the last: one load of a table at a time.
+It drops what killed loads of the same table have left. A DataFrame stages rows without the lock, which its commit
+takes: its tables have the time in their names, and any load drops them a day later.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
 
@@ -62,7 +64,7 @@ class Staging:
         self._connections = connections
         self._table = table
         self.stem = stem or f"load_{table.oid}_{token_hex(4)}"
-        """The beginning of its tables' names; another connection goes on with the rows that were staged under it."""
+        """The beginning of its tables' names."""
         self._locked = False
 
     def claim(self, wait: float) -> None:
@@ -92,7 +94,8 @@ class Staging:
 
         Raises RowRefused, CompactoryError where Postgres refuses all of them.
         """
-        copying = self.open(statements)
+        self.create(statements)
+        copying = replace(self.copying(statements), create="")
         columns = map(quoted, statements.columns)
         sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
         results = in_arrow(sent, copying, RESULT).collect()
@@ -109,10 +112,6 @@ class Staging:
         if self._connection.closed or not self._locked:
             return
         self.forget()
-        self.leave()
-
-    def leave(self) -> None:
-        """Release the lock. The next load drops the tables."""
         self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
         self._locked = False
 
@@ -123,14 +122,18 @@ class Staging:
         """Drop the tables, so that other rows can be staged."""
         self._drop([self._name(part) for part in _PARTS])
 
-    def open(self, statements: LoadSql) -> Copying:
-        """Make the table; return what tasks call to copy into it."""
+    def create(self, statements: LoadSql) -> None:
+        """Make the table unless it exists."""
         self._connection.execute(statements.render("stage"))
+
+    def copying(self, statements: LoadSql) -> Copying:
+        """Return what tasks call to copy into the table, which the first of them makes."""
         return Copying(
             conninfo=workers_conninfo(self._connection),
             staged=statements.staged,
             columns=statements.columns,
             connections=self._connections,
+            create=statements.render("stage").as_string(self._connection),
         )
 
     def received(self, statements: LoadSql, results: Sequence[Done]) -> Received:

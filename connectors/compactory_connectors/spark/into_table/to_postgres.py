@@ -7,17 +7,19 @@ nobody saw is known to be done.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
+from secrets import token_hex
 from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
 from pyspark.sql import DataFrame
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.postgres.session import check_server
@@ -49,7 +51,7 @@ class PostgresTarget:
     ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
     id is not done again. ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that
     the merge waits for any lock of others before it gives up. ``connections``: how many of Spark's tasks may be
-    connected at a time.
+    connected at a time. ``former_load_id``: a load that nobody repeats once this one is done.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class PostgresTarget:
         wait: float = 30.0,
         lock_timeout: float = 30.0,
         connections: int = CONNECTIONS,
+        former_load_id: str | None = None,
     ) -> None:
         if load_id == "":  # a variable of a scheduler that is not set
             raise ConfigError("the load id is empty: give each load one of its own, or none")
         self._place = connection
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
+        self._former_load_id = former_load_id
         self._wait, self._lock_timeout = wait, lock_timeout
         self._connections = connections
         self._open_connection: WatchedConnection | None = None
@@ -129,14 +133,14 @@ class PostgresTarget:
         return self._compared.differences
 
     def open(self, names: Sequence[str], mode: Mode = Mode.UPSERT) -> tuple[str, Copying]:
-        """Make a staging table for rows with these columns; its stem, for :meth:`take_up`, and what tasks do.
+        """Return the stem of a staging table for rows with these columns, for :meth:`take_up`, and what tasks do.
 
-        Until then the table is no load's: one that begins drops it. Raises ConfigError where the columns do not fit.
+        Other loads of the table do not disturb it. Raises ConfigError where the columns do not fit.
         """
         with self._errors():
-            copying = self._staging.open(self._staging.statements(self._columns(names, mode)))
-            self._staging.leave()
-            return self._staging.stem, copying
+            stem = f"write_{self._table.oid}_{int(time.time())}_{token_hex(4)}"
+            staging = Staging(self._connection, self._table, self._connections, stem)
+            return stem, staging.copying(staging.statements(self._columns(names, mode)))
 
     def take_up(
         self, stem: str, names: Sequence[str], results: Sequence[Done], mode: Mode = Mode.UPSERT
@@ -146,14 +150,16 @@ class PostgresTarget:
             staging = self._open_staging = Staging(self._connection, self._table, self._connections, stem)
             staging.claim(self._wait)
             statements = staging.statements(self._columns(names, mode))
-            try:
-                received = staging.received(statements, results)
-            except psycopg.errors.UndefinedTable:
-                text = "another load began meanwhile, and dropped what was staged; nothing was changed: write again"
-                raise CompactoryError(f"{self._table.label}: {text}") from None
+            staging.create(statements)  # no task has made it where there were no rows
+            received = staging.received(statements, results)
             refuse_same(self._connection, statements)
             self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
+
+    def discard(self, stem: str) -> None:
+        """Drop what tasks have staged."""
+        with self._errors():
+            Staging(self._connection, self._table, self._connections, stem).forget()
 
     def write(self) -> Written:
         """Merge what was found, in one transaction. Raises CompactoryError where a row breaks a rule of the table."""
@@ -163,7 +169,10 @@ class PostgresTarget:
             if finished is not None:
                 return finished
             try:
-                return Written(counts=merge(self._connection, self._compared, self._load_id, self._lock_timeout))
+                counts = merge(
+                    self._connection, self._compared, self._load_id, self._lock_timeout, self._former_load_id
+                )
+                return Written(counts=counts)
             except psycopg.OperationalError:
                 if not self._connection.closed:
                     raise
