@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from compactory import Directory, EntryMissing, Index
+from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
 from compactory_api.http.access import Access, Scope, Tokens
 from compactory_client import Client, Entries
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.spark import register
+from compactory_connectors.spark.datasource.entry_writer import EntryWriter, entry_writer
 from compactory_mastered import WriteRules
 from tests.api.conftest import serve, topics  # noqa: F401 (fixtures)
 from tests.api.serving import Serving
-from tests.store.topics import Topics, eventually
+from tests.store.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +57,6 @@ def write(spark: SparkSession, request: pytest.FixtureRequest) -> Callable[..., 
         if "url" not in options:
             options["url"] = f"http://127.0.0.1:{request.getfixturevalue('serving').port}"
         given = {"directory": "tenants", **options}
-        spark.createDataFrame([], "n int")  # so that Spark knows the format in a further thread
         frame.write.format("compactory").mode("append").options(**given).save()
 
     return save
@@ -145,30 +147,33 @@ def test_servers_write_on_while_a_job_does(
 
 
 def test_a_server_that_is_away_in_the_middle_of_a_write(
-    spark: SparkSession, serve: Callable[..., Serving], serving: Serving, tenants: Directory[Any],  # noqa: F811
-    write: Callable[..., None], kafka: str, tmp_path: Path,
-) -> None:  # fmt: skip
+    serve: Callable[..., Serving],  # noqa: F811
+    serving: Serving,
+    tenants: Directory[Any],
+    kafka: str,
+) -> None:
     """What was written is told, and a repeat with the load id writes no row twice."""
-    is_stopped = tmp_path / "stopped"
+    schema = StructType([StructField("_key", StringType()), StructField("seats", IntegerType())])
 
-    def wait_for_second(batches: Iterator[Any]) -> Iterator[Any]:
-        for number, batch in enumerate(batches):
-            if number and not is_stopped.exists():
-                (tmp_path / "waits").touch()
-                eventually(is_stopped.exists)
-            yield batch
+    def writer(server: Serving) -> EntryWriter:
+        options = {"directory": "tenants", "url": f"http://127.0.0.1:{server.port}", "loadId": "night", "timeout": "1"}
+        return entry_writer(options, schema, False)
 
-    rows = spark.range(20_000).selectExpr("concat('t', id) AS _key", "CAST(id AS int) AS seats").coalesce(1)
-    frame = rows.mapInArrow(wait_for_second, rows.schema)
-    with ThreadPoolExecutor(1) as pool:
-        saved = pool.submit(write, frame, loadId="night", timeout="1")
-        eventually((tmp_path / "waits").exists)
+    def rows(first: int) -> pa.RecordBatch:
+        numbers = range(first, first + 10_000)
+        return pa.RecordBatch.from_pydict({"_key": [f"t{number}" for number in numbers], "seats": list(numbers)})
+
+    def until_stopped() -> Iterator[pa.RecordBatch]:
+        yield rows(0)
         serving.stop()
-        is_stopped.touch()
-        with pytest.raises(Exception, match=r"10,000 rows are written, and others may not be: .* the same load id"):
-            saved.result(120)
-    other = serve(tenants, access=Access(anonymous=Scope.WRITE))
-    write(frame, loadId="night", url=f"http://127.0.0.1:{other.port}")
+        yield rows(10_000)
+
+    interrupted = writer(serving)
+    sent = interrupted.write(until_stopped())
+    with pytest.raises(Unreachable, match=r"10,000 rows are written, and others may not be: .* the same load id"):
+        interrupted.commit([sent])
+    repeated = writer(serve(tenants, access=Access(anonymous=Scope.WRITE)))
+    repeated.commit([repeated.write(iter([rows(0), rows(10_000)]))])
     keys = [message.key() for message in read(Kafka(kafka), tenants.topic)]
     assert len(keys) == len(set(keys)) == 20_000
 

@@ -498,6 +498,11 @@ def test_loads_that_are_refused_from_the_start(loading: Loading) -> None:
     sql = loading.sql
     with pytest.raises(ConfigError, match="did you mean tariffs"):
         _ = loading.target("tarifs").columns
+    sql.execute("CREATE SCHEMA archive; CREATE TABLE archive.tariffs (code text)")
+    with pytest.raises(ConfigError, match=r"there are archive\.tariffs and public\.tariffs: name the schema, too"):
+        _ = loading.target().columns
+    assert loading.target("public.tariffs", key=["code"]).columns
+    sql.execute("DROP SCHEMA archive CASCADE")
     sql.execute("CREATE TABLE keyless (code text)")
     with pytest.raises(ConfigError, match="name the columns of the key"):
         _ = loading.target("keyless").columns

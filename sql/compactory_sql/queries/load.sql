@@ -20,6 +20,15 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ide
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
  WHERE c.oid = %(oid)s;
 
+-- name: load/namesakes
+-- The tables of the same name, in all schemas that this role may use.
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.relname = (SELECT t.relname FROM pg_class AS t WHERE t.oid = %(oid)s)
+   AND c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$|compactory)'
+   AND has_schema_privilege(n.oid, 'USAGE')
+ ORDER BY 1;
+
 -- name: load/columns
 -- The columns of a table, with the base type of a domain. "exact" is true if equal values always have the same
 -- bytes.

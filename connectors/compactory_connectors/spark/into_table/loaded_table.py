@@ -18,6 +18,7 @@ from compactory_connectors.schema import Inspection, judge
 from compactory_connectors.schema.catalogue import read_table, resolve
 from compactory_sql import query
 from compactory_sql.adoption import XID_COLUMN
+from compactory_sql.naming import split_name
 from compactory_sql.table import Table
 
 from ..target import TargetColumn
@@ -99,6 +100,7 @@ def look_at(
     Raises ConfigError with everything that keeps rows from being loaded into it, and psycopg.Error.
     """
     oid = resolve(connection, name)
+    _refuse_ambiguous(connection, name, oid)
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query("load/table"), {"oid": oid}).fetchone()
     assert row is not None
@@ -126,6 +128,13 @@ def look_at(
         if inspection.adoption
         else frozenset(),
     )
+
+
+def _refuse_ambiguous(connection: Connection[Any], name: str, oid: int) -> None:
+    """Raise ConfigError for a name without a schema that several tables have: the search path would choose one."""
+    tables = [table for (table,) in connection.execute(query("load/namesakes"), {"oid": oid})]
+    if len(tables) > 1 and len(split_name(name) or ()) == 1:
+        raise ConfigError(f"table {name}: there are {' and '.join(tables)}: name the schema, too")
 
 
 def _rights(row: dict[str, Any]) -> Iterator[str]:
