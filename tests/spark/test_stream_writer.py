@@ -54,7 +54,10 @@ class Stream:
         writer = frame.writeStream.format("compactory").options(**self._options).outputMode(mode)
         writer = writer.trigger(availableNow=True).queryName("tariffs")
         query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
-        query.awaitTermination(120)
+        try:
+            assert query.awaitTermination(240), "the query has not ended"
+        finally:
+            query.stop()
         return [(progress.batchId, progress.sink.numOutputRows) for progress in query.recentProgress]
 
     def forget_last_commit(self) -> None:
