@@ -22,6 +22,7 @@ from .commands import (
     sql,
     topic,
     verify,
+    watch,
 )
 from .commands.spark import command as spark
 from .context.flags import App, root
@@ -42,6 +43,7 @@ app.callback()(root)
 app.command("get")(get.get)
 app.command("put")(put.put)
 app.command("delete")(put.delete)
+app.command("watch")(watch.watch)
 app.command("directories")(directories.directories)
 app.command("errors")(errors.list_errors)
 app.command("serve")(serve.serve)

@@ -95,7 +95,7 @@ _VARIABLES = {
     "KAFKA": "bootstrap servers",
     "POSTGRES": "URL or DSN of the database",
     "LISTEN": "HOST:PORT of the server, or of a worker's probes",
-    "URL": "base URL of a running server; `get`, `directories` and `errors` ask it instead of Kafka, "
+    "URL": "base URL of a running server; `get`, `watch`, `directories` and `errors` ask it instead of Kafka, "
     "`put` and `delete` write through it, `source` commands go to it",
     "LOG_LEVEL": "debug, info, warning or error",
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",

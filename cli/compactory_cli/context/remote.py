@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.nearest import nearest_or_all
@@ -26,6 +26,7 @@ _MOST_ERRORS = 1000  # what a server lists at most
 _ADMIN = "COMPACTORY_HTTP_ADMIN_TOKEN"
 _ANY = f"COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or {_ADMIN}"
 _TIMEOUT = 10.0  # seconds
+_SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
 class RemoteServer:
@@ -63,6 +64,21 @@ class RemoteServer:
         """Retry or skip bad records, with None all; return how many were resolved and how many are outstanding."""
         return self._json(f"/v1/errors:{verb}", "POST", None if places is None else {"errors": places})
 
+    def changes(self, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
+        """Yield the changes of a directory with their cursors. Raises the error that ends the stream."""
+        query = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
+        with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{query}", timeout=_SILENT) as answer:
+            event = cursor = ""
+            for line in answer.iter_lines():
+                field, _, text = line.partition(": ")
+                if field == "data" and event == "end":
+                    problem = json.loads(text)
+                    raise self._refused(problem["status"], problem["detail"] or problem["title"])
+                if field == "data":
+                    yield {**json.loads(text), "cursor": cursor}
+                event, cursor = text if field == "event" else event, text if field == "id" else cursor
+        raise Unreachable("HTTP", f"{self.place} broke its answer off; go on with --since '{cursor}'")
+
     def status(self) -> dict[str, Any]:
         """Return the status of every worker of the process."""
         return self._json("/v1/status")
@@ -89,11 +105,13 @@ class RemoteServer:
         return answered
 
     @contextmanager
-    def _opened(self, path: str, method: str = "GET", body: bytes = b"") -> Iterator[httpx2.Response]:
+    def _opened(
+        self, path: str, method: str = "GET", body: bytes = b"", timeout: float | None = None
+    ) -> Iterator[httpx2.Response]:
         """Yield the answer to a request. Raises the error of an error answer, with its problem document's text."""
         with (
             Client(self._url, token=self._token, timeout=_TIMEOUT) as client,
-            client.opened(method, path, body if method != "GET" else None) as answer,
+            client.opened(method, path, body if method != "GET" else None, timeout=timeout) as answer,
         ):
             if answer.status_code >= 300:
                 problem = {"detail": None, "title": answer.reason_phrase}
