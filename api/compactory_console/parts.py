@@ -23,6 +23,8 @@ class Parts:
         self.servers = Processes(options.servers, options.token)
         self.operators = Operators(options)
         self.job_counts = JobCounts(self.operators)
+        self.overview_contents: dict[object, tuple[int, bytes]] = {}
+        """The newest content of the overview by the rights of visitors, each with its version."""
         self._changes: Changes | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

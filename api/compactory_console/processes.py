@@ -26,7 +26,8 @@ __all__ = ["Process", "Processes", "Refused", "Sample", "directory_path"]
 
 _POLL_SECONDS = 2.0
 _SAMPLE_SECONDS = 5.0
-_TIMEOUT = 2.5  # seconds; an outage is shown within five
+_STATUS_TIMEOUT = 2.5  # seconds; an outage is shown within five
+_TIMEOUT = 10.0  # seconds; the first search sorts the keys of a directory
 _HOUR = 3600.0
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 
@@ -175,18 +176,21 @@ class Processes:
             self.version += 1
             self._answered.notify_all()
 
-    async def ask(self, server: Process, path: str, *, method: str = "GET", document: Any = None) -> Any:
+    async def ask(
+        self, server: Process, path: str, *, method: str = "GET", document: Any = None, timeout: float = _TIMEOUT
+    ) -> Any:
         """Return the JSON that answers a request. Raises Unreachable, and Refused with the text of an error."""
-        response = await self._request(server, method, path, document)
-        return orjson.loads(response.content)
+        body = None if document is None else orjson.dumps(document)
+        return orjson.loads((await self._request(server, path, method, body, timeout)).content)
 
     def stream(self, server: Process, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
         """Return the context of an answer that is read line by line; silent for 40 seconds at most."""
         return self._clients[server.number].opened("GET", path, timeout=40.0)
 
-    async def _request(self, server: Process, method: str, path: str, document: Any = None) -> httpx2.Response:
-        body = None if document is None else orjson.dumps(document)
-        async with self._clients[server.number].opened(method, path, body) as response:
+    async def _request(
+        self, server: Process, path: str, method: str = "GET", body: bytes | None = None, timeout: float = _TIMEOUT
+    ) -> httpx2.Response:
+        async with self._clients[server.number].opened(method, path, body, timeout=timeout) as response:
             await response.aread()
         if response.status_code >= 300:
             message = f"{_problem_text(response)} (HTTP {response.status_code} of {server.url})"
@@ -197,7 +201,7 @@ class Processes:
         next_sample = 0.0
         while True:
             try:
-                status, error = await self.ask(server, "/v1/status"), None
+                status, error = await self.ask(server, "/v1/status", timeout=_STATUS_TIMEOUT), None
             except (CompactoryError, ValueError) as failure:
                 status, error = None, str(failure)
             server.note(status, error)
@@ -214,7 +218,7 @@ class Processes:
         if not server.directories:
             return None
         try:
-            text = (await self._request(server, "GET", "/metrics")).text
+            text = (await self._request(server, "/metrics", timeout=_STATUS_TIMEOUT)).text
         except CompactoryError:
             return None
         lines = "\n".join(

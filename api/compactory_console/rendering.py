@@ -149,7 +149,9 @@ def _shown(value: Any) -> Markup:
         return Markup('<span class="none">none</span>')
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     hidden_count = len(text) - _LONGEST_TEXT
-    visible = "".join(map(_visible, text[:_LONGEST_TEXT]))
+    visible = text[:_LONGEST_TEXT]
+    if not visible.isprintable():
+        visible = "".join(map(_visible, visible))
     end = f" … and {hidden_count:,} more characters" if hidden_count > 0 else ""
     return Markup("<bdi>{}</bdi>{}").format(visible, end)
 

@@ -97,7 +97,7 @@ def _requests(kind: str, port: int) -> list[bytes]:
     return made
 
 
-async def _load(port: int, kind: str) -> dict[str, Any]:
+async def load(port: int, kind: str) -> dict[str, Any]:
     took: list[float] = []
     requests = _requests(kind, port)
     loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ def _changing(port: int, kafka: str, topic: str) -> dict[str, Any]:
         assert writer.stdout is not None
         writer.stdout.readline()  # it writes from now on
         before, began = _position(port), time.perf_counter()
-        found = uvloop.run(_load(port, "single"))
+        found = uvloop.run(load(port, "single"))
         applied = (_position(port) - before) / (time.perf_counter() - began)
         return {**found, "applied": applied}
     finally:
@@ -139,4 +139,4 @@ def _changing(port: int, kafka: str, topic: str) -> dict[str, Any]:
 if __name__ == "__main__":
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     port, kind, *changes = sys.argv[1:]
-    print(json.dumps(_changing(int(port), *changes) if changes else uvloop.run(_load(int(port), kind))))
+    print(json.dumps(_changing(int(port), *changes) if changes else uvloop.run(load(int(port), kind))))

@@ -30,8 +30,7 @@ async def overview_events(call: Call) -> Response:
         servers = call.parts.servers
         while True:
             version = servers.version
-            context = _context(call)
-            yield event("content", call.parts.pages.fragment("_overview.html", call.session, **context))
+            yield _content(call, version)
             await asyncio.sleep(_LEAST_PAUSE)  # one content for the answers of many processes
             while not await servers.wait(version, _HEARTBEAT):
                 yield b": heartbeat\n\n"
@@ -67,6 +66,16 @@ def event(name: str, text: str) -> bytes:
 def event_stream(events: AsyncIterator[bytes]) -> Response:
     """Return an answer of events, which proxies pass on at once."""
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _content(call: Call, version: int) -> bytes:
+    """Return the event with the content as of a version of the processes; tabs with the same rights share it."""
+    contents, grant = call.parts.overview_contents, call.session.grant
+    rights = grant.default, frozenset(grant.scopes.items())
+    if rights not in contents or contents[rights][0] != version:
+        text = call.parts.pages.fragment("_overview.html", call.session, **_context(call))
+        contents[rights] = version, event("content", text)
+    return contents[rights][1]
 
 
 def _context(call: Call) -> dict[str, Any]:

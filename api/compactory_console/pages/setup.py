@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
 from starlette.responses import Response
 
-from compactory.errors import CompactoryError
+from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.outbox.statements import open_outbox
@@ -18,6 +19,8 @@ from compactory_connectors.postgres.operator_log import LogLine, operator_log
 from compactory_connectors.processors import operators as processors
 from compactory_connectors.schema import status
 from compactory_connectors.sink.statements import open_sink
+from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.operations.preview import preview_connector
 
 from ..call import Call
 from ..verdict import Level
@@ -53,6 +56,8 @@ async def setup_page(call: Call) -> Response:
             checks.append(await _part(call, part, connect))
     except CompactoryError as error:
         checks.append(Check(name="Postgres", level=Level.BAD, state=str(error)))
+    for name, connector in call.parts.options.connectors.items():
+        checks += await _connector(call, name, connector)
     topics = {directory["topic"] for server in call.parts.servers.processes for directory in server.directories}
     try:
         checks += await operators.in_kafka(lambda kafka: [*_topics(kafka, sorted(topics))])
@@ -113,6 +118,9 @@ def _database(connection: psycopg.Connection[Any]) -> Iterator[Check]:
             state="; ".join(table.problems) or "it is adopted: every committed change is found",
             remedy=table.remedy or "",
         )
+    yield Check(
+        name="Postgres", level=Level.GOOD, state=f"version {connection.info.parameter_status('server_version')}"
+    )
     row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     assert row is not None
     difference = abs(row[0] - time.time())
@@ -129,11 +137,34 @@ async def _part(call: Call, part: str, connect: Any) -> Check:
         await call.parts.operators.in_database(lambda _: None, connect)
     except CompactoryError as error:
         return Check(name=part, level=Level.WARNING, state=str(error))
-    return Check(name=part, level=Level.GOOD, state="its tables are there, and the console's role may use them")
+    return Check(name=part, level=Level.GOOD, state="its tables are there, and the console's role has the rights")
+
+
+async def _connector(call: Call, name: str, connector: ConnectorConfig) -> list[Check]:
+    """Return the problems and warnings of a directory's connector, as ``compactory source validate`` finds them."""
+    title = f"connector of {name}"
+    try:
+        preview = await call.parts.operators.in_tables(connector, partial(preview_connector, limit=1))
+    except ConfigError as error:
+        return [Check(name=title, level=Level.BAD, state=problem) for problem in error.problems]
+    except CompactoryError as error:
+        return [Check(name=title, level=Level.BAD, state=str(error))]
+    warnings = [*preview.warnings, *(warning for table in preview.tables for warning in table.warnings)]
+    if warnings:
+        return [Check(name=title, level=Level.WARNING, state=warning) for warning in warnings]
+    tables = ", ".join(table.table for table in preview.tables)
+    return [Check(name=title, level=Level.GOOD, state=f"it reads {tables}, and its role may")]
 
 
 def _topics(kafka: Kafka, names: list[str]) -> Iterator[Check]:
-    for name, config in kafka.topic_configs(names).items():
+    configs = kafka.topic_configs(names)
+    for name in names:
+        if name not in configs:
+            yield Check(
+                name=f"topic {name}", level=Level.BAD, state="it is not on the console's Kafka",
+                remedy="Write the cluster of the servers into [kafka] of the console.",
+            )  # fmt: skip
+    for name, config in configs.items():
         policy, replicas = config.get("cleanup.policy", ""), int(config.get("min.insync.replicas", "1"))
         if policy != "compact":
             remedy = f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact"
