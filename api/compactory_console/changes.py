@@ -44,7 +44,7 @@ class Change:
 
     @property
     def word(self) -> str:
-        """What has happened to the entry."""
+        """``created``, ``changed`` or ``deleted``."""
         return "deleted" if self.kind == "delete" else "created" if self.old is None else "changed"
 
 
