@@ -31,7 +31,9 @@ def show_offsets(
     """Print the offsets of a connector; ``rows`` has the number of rows that a poll would send now."""
     counts = rows or {}
     tables = [_table_json(name, stored) for name, stored in offsets]
-    tables = [table | ({"rows": counts[table["table"]]} if table["table"] in counts else {}) for table in tables]
+    for table in tables:
+        if table["table"] in counts:
+            table["rows"] = counts[table["table"]]
     if wants_json():
         print_json({"connector": connector, "tables": tables})
         return
