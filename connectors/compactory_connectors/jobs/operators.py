@@ -306,11 +306,14 @@ def remove_limit(
 
 
 def _limited(type_: str | None, group: str | None, tenant: str | None) -> tuple[LimitKind, str]:
-    names: dict[LimitKind, str | None] = {"type": type_, "group": group, "tenant": tenant}
-    named = [(kind, name) for kind, name in names.items() if name is not None]
-    if len(named) != 1:
-        raise ConfigError("give a type, a prefix of groups or a tenant to limit, and only one of them")
-    return named[0]
+    if [type_, group, tenant].count(None) == 2:
+        if type_ is not None:
+            return "type", type_
+        if group is not None:
+            return "group", group
+        if tenant is not None:
+            return "tenant", tenant
+    raise ConfigError("give a type, a prefix of groups or a tenant to limit, and only one of them")
 
 
 def _pausable(type_: str | None, group: str | None) -> tuple[PausableKind, str]:
