@@ -40,7 +40,7 @@ def show_offsets(
     has_offsets = any(table["written_at"] for table in tables)
     say(f"[bold]{escape(connector)}[/]" + ("" if has_offsets else f": no offsets; its next run sends every row{hint}"))
     for table in tables:
-        say(f"\n  {escape(table['table'])}")
+        say(f"\n  {escape(str(table['table']))}")
         print_facts(_offset_facts(table), "    ")
 
 
