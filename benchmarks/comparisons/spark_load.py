@@ -36,9 +36,7 @@ CREATE TABLE {table} (
 def comparisons(terms: Terms) -> dict[str, Comparison]:
     """Return what is compared, by name; growth runs each size once."""
     growth = {f"spark-load-{size}": partial(_growth, size) for size in terms.growth}
-    sizes = {(10_000, 1), (terms.entries, 1), (terms.entries, 10_000), *((size, 1) for size in terms.growth)}
-    drivers = {f"spark-driver-{rows}-{files}": partial(_driver, rows, files) for rows, files in sorted(sizes)}
-    return {"spark-load": _spark_load, **growth, **drivers}
+    return {"spark-load": _spark_load, **growth}
 
 
 def _spark_load(stage: Stage) -> Measured:
@@ -75,27 +73,6 @@ def _growth(rows: int, stage: Stage) -> Measured:
     wanted = Wanted(AT_LEAST, 0.5) if rows == _SMALL else None
     whole = beside(taken, f"{what}, whole process", OURS, (JDBC, JDBC), _whole, figure="whole_seconds", wanted=wanted)
     return Measured([*found, whole, *_repeated(taken, what)], taken.rounds)
-
-
-def _driver(rows: int, files: int, stage: Stage) -> Measured:
-    """Return the memory of a driver whose executors load so many rows of so many files."""
-    with _prepared(rows) as (url, first, _), stage.folder() as folder:
-        _split(first, folder, files)
-        commands = {OURS: _spark("spark.driver", url, "ours", folder)}
-        taken = stage.alternate(commands, rounds=1, warm=False, before=partial(_emptied, url))
-    what = f"driver of a load of {count(rows)} rows in {count(files)} files"
-    return Measured([*plain(taken, what, OURS, _peaks)], taken.rounds)
-
-
-def _split(source: Path, folder: Path, files: int) -> None:
-    """Write the lines of a file into so many, each with the header."""
-    header, *lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
-    for number in range(files):
-        (folder / f"{number}.csv").write_text(header + "".join(lines[number::files]), encoding="utf-8")
-
-
-def _peaks(taken: Figures, name: str) -> str:
-    return f"JVM {taken.median(name, 'jvm_mb'):.0f} MB, Python {taken.median(name, 'python_mb'):.0f} MB"
 
 
 def _repeated(taken: Figures, what: str, bound: Wanted | None = None) -> Iterator[Row]:
