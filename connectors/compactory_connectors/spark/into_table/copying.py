@@ -118,7 +118,7 @@ class Copying:
         )
         connection.execute(_SETTINGS)
         if self.create:
-            connection.execute(self.create)
+            connection.execute(self.create.encode())
             connection.commit()
         row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
         assert row is not None
