@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +18,13 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.spark import register
 from tests.spark.test_table_writer import sql, staged, tariffs  # noqa: F401 (a fixture)
+from tests.store.topics import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+SESSIONS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ '^compactory-load'"
 
 
 class Stream:
@@ -25,9 +32,10 @@ class Stream:
 
     def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
         self._spark, self._folder, self._options = spark, folder, options
-        (folder / "files").mkdir()
-        self.add(("a", "1.50"), ("b", "2.00"))
-        self.add(("b", "3.00"), ("c", "4.00"))
+        if not (folder / "files").exists():
+            (folder / "files").mkdir()
+            self.add(("a", "1.50"), ("b", "2.00"))
+            self.add(("b", "3.00"), ("c", "4.00"))
 
     def add(self, *rows: tuple[str, str]) -> None:
         """Add a micro-batch."""
@@ -85,6 +93,32 @@ def test_micro_batches_are_merged_once(
     with pytest.raises(Exception, match="the load has keys that are equal for Postgres: code = e"):
         query.run(frame)
     assert staged(sql) == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_a_stream_that_is_killed_merges_nothing_twice(
+    stream: Callable[..., Stream],
+    sql: psycopg.Connection[Any],  # noqa: F811
+    database: str,
+    tmp_path: Path,
+) -> None:
+    query = stream(url=database, table="tariffs")
+    for number in range(20):
+        query.add((f"k{number:02}", "1.00"))
+    command = [sys.executable, "-m", "tests.spark.stream_writer_child", database, str(tmp_path)]
+    child = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: len(tariffs(sql)) >= 6, 300)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    eventually(lambda: not sql.execute(SESSIONS).fetchall())
+    sql.execute("UPDATE tariffs SET note = rate::text, rate = 9")
+    query.run(query.rows("code", "rate"))
+    merged = tariffs(sql)
+    assert len(merged) == 23
+    assert {rate for _, rate, note, _ in merged if note is not None} == {"9.00"}, "merged before it was killed"
 
 
 def test_a_complete_result_replaces_the_table(
