@@ -117,9 +117,9 @@ def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> No
 
 
 def test_services_and_their_tests(folder: Folder) -> None:
-    files = [f"test_{page}.py" for page in ("testing", "fastapi")]
-    for file in files:
-        page = blocks("python", run=file.removeprefix("test_").removesuffix(".py"))
+    pages = {"test_testing.py": blocks("python", run="testing"), "test_fastapi.py": blocks("python", run="fastapi")}
+    files = [*pages]
+    for file, page in pages.items():
         (folder.path / file).write_text("\n".join(block.text for block in page))
     folder.run([sys.executable, "-m", "mypy", "--strict", f"--cache-dir={ROOT / 'build' / 'mypy'}", *files])
     folder.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

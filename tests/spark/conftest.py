@@ -26,6 +26,7 @@ OPTIONS = SparkOptions(
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
+        "spark.python.authenticate.socketTimeout": "120s",  # a crowded machine starts a worker in more than 15 s
         "spark.driver.extraJavaOptions": JAVA,
     },
 )
@@ -39,7 +40,7 @@ def needs_spark() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def process_spark() -> Iterator[SparkSession]:
     """The process's Spark session."""
     needs_spark()
     try:
@@ -47,3 +48,10 @@ def spark() -> Iterator[SparkSession]:
             yield started
     except CompactoryError as error:
         pytest.fail(f"Spark does not start: {error}")
+
+
+@pytest.fixture
+def spark(process_spark: SparkSession) -> SparkSession:
+    """The process's session, active in this thread: Spark looks Python formats up in the active one."""
+    process_spark.createDataFrame([], "n int")  # which makes it active
+    return process_spark
