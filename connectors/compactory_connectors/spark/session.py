@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
+from .interrupt import interruptible
+
 __all__ = ["SparkOptions", "configured", "session"]
 
 _JAVA: Final = 17
@@ -89,10 +91,8 @@ def configured(spark: SparkSession) -> Iterator[None]:
     try:
         for name, value in _SQL.items():
             spark.conf.set(name, value)
-        yield
-    except KeyboardInterrupt:
-        spark.interruptAll()  # the JVM goes on with a command whose caller was interrupted
-        raise
+        with interruptible(spark):
+            yield
     finally:
         for name, setting in former.items():
             if setting is None:
