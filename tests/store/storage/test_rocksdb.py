@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -21,7 +22,7 @@ from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_of
-from compactory.storage.rocksdb.folder import TopicFolder
+from compactory.storage.rocksdb.folder import TopicFolder, remove
 from compactory.storage.rocksdb.key_filter import KeyFilter
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.storage.rocksdb.topic_storage import FORMAT, RocksTopicStorage
@@ -189,6 +190,27 @@ def test_a_promoted_generation_replaces_the_former(tmp_path: Path) -> None:
     assert len(storage.directory_storage("d").entries) == 5
     storage.close()
     backend.close()
+
+
+def test_a_folder_goes_while_files_are_written_into_it(tmp_path: Path) -> None:
+    """As RocksDB does where an iterator ends after its database."""
+    folder = tmp_path / "000001"
+    folder.mkdir()
+    for number in range(3000):
+        (folder / f"{number}.sst").touch()
+
+    def write() -> None:
+        """Write files from the first removal on, and for a moment longer."""
+        eventually(lambda: not (folder / "0.sst").exists() or not (folder / "2999.sst").exists())
+        for number in range(100):
+            with contextlib.suppress(FileNotFoundError):
+                (folder / f"MANIFEST-{number}").touch()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    remove(folder)
+    writer.join()
+    assert not folder.exists()
 
 
 def test_what_was_not_promoted_goes(tmp_path: Path) -> None:

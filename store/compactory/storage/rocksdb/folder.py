@@ -34,6 +34,8 @@ log = logging.getLogger("compactory.store")
 
 _POINTER = "CURRENT"
 _ASIDE = "damaged-"
+_REMOVALS = 20  # attempts to remove a folder
+_REMOVAL_PAUSE = 0.05  # seconds after an attempt
 _FULL = ("No space left", "Disk quota exceeded", os.strerror(errno.ENOSPC))
 _FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
 
@@ -138,10 +140,17 @@ class TopicFolder:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as that is possible; the rest goes at the next start."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.unlink(missing_ok=True)  # where it is no folder
+    """Remove a folder and what is in it, as far as that is possible within a second; the rest goes at the next start.
+
+    RocksDB may write files meanwhile: a database ends after its last iterator, which may be dropped at this moment.
+    """
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.unlink(missing_ok=True)  # where it is no folder
+        if not folder.exists():
+            return
+        time.sleep(_REMOVAL_PAUSE)
 
 
 def disk_failure(text: str, path: Path) -> BackendFailed | None:
