@@ -221,7 +221,7 @@ def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> Non
     assert check.process.returncode == 0, err
     steps = [step for line in out.splitlines() if "step" in (step := json.loads(line))]
     assert [step["step"] for step in steps] == [
-        *("kafka", "postgres", "table", "http", "store"),
+        *("postgres", "table", "kafka", "http", "store"),
         *("change", "stop", "lookups", "start", "catch up", "delete", "verify", "poison"),
         *TOUR,
     ]

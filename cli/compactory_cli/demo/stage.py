@@ -40,6 +40,9 @@ bootstrap.servers = "{kafka}"
 [postgres]
 url = "{postgres}"
 
+[store]
+missing_topic = "wait"
+
 [console]
 servers = [{servers}]
 

@@ -18,12 +18,12 @@ from compactory.errors import CompactoryError, EntryMissing, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_client import Client
 from compactory_connectors.schema import Adoption, adopt
-from compactory_connectors.source.verify.verifier import Options, verify
 from compactory_sql import read
 
 from ..context.failure import StepFailed
 from ..context.loading import load_connectors
 from ..context.remote import RemoteServer
+from ..stack.kafka import KafkaServer
 from ..stack.postgres import embedded_binaries
 from ..views.terminal import number, seconds
 from .stage import STEP_TIMEOUT, TOPIC, Stage
@@ -35,6 +35,10 @@ _ROWS = 50_000
 _CHANGES = 20
 _LOOKUP_SECONDS = 0.5
 
+_UP = """
+Up in {startup}: the directory is served. Now a payment goes through the workers.
+"""
+
 _INVITATION = """
   [bold]postgres [/] {postgres}, table {topic}
   [bold]kafka    [/] {kafka}, topic {topic}
@@ -43,7 +47,7 @@ _INVITATION = """
   [bold]workers  [/] outbox, jobs, processor and sink, in one process
   [bold]console  [/] {console}: look at all of it in a browser
 
-Up in {startup}; {folder}/demo.json says what runs where, {scratch}/*.log what they log.
+{folder}/demo.json says what runs where, {scratch}/*.log what they log.
 Try, in another terminal in this folder:
 
   [cyan]curl -i {http}/v1/directories/{topic}/entries/T42[/]
@@ -80,17 +84,18 @@ class Demo:
         restart = Event()
         signal.signal(signal.SIGUSR1, lambda _sign, _frame: restart.set())  # `demo start postgres`
         self._set_up()
-        _, *provider = stage.connector()
-        stage.run_command("console", "console", "--listen", stage.urls["console"].removeprefix("http://"), *provider)
-        start_tour(stage)
         with stage.step("change", "UPDATE in Postgres") as step:
             step.seconds = self._change("T4242", "B42")
             step.result = "from COMMIT of an UPDATE to the answer of an HTTP lookup"
+        startup = time.perf_counter() - began
+        stage.tell({"up": stage.urls["http"], "seconds": round(startup, 4)}, _UP.format(startup=seconds(startup)))
+        start_tour(stage)
+        _, *provider = stage.connector()
+        stage.run_command("console", "console", "--listen", stage.urls["console"].removeprefix("http://"), *provider)
         tour(stage)
         stage.wait(lambda: stage.is_listening("console"), "the console does not listen", pause=0.05)
         stage.home.announce(stage.state())
-        startup = time.perf_counter() - began
-        stage.tell({"ready": stage.state(), "seconds": round(startup, 4)}, self._invitation(startup))
+        stage.tell({"ready": stage.state()}, self._invitation())
         stage.stay(restart)
 
     def check(self) -> None:
@@ -116,14 +121,10 @@ class Demo:
     def _set_up(self) -> None:
         stage = self._stage
         stage.tell({}, "[bold]compactory demo[/]: a committed row becomes a lookup, and stays one without Postgres\n")
-        with stage.step("kafka", "starting the broker") as step:
-            stage.broker.start()
-            stage.write_files()
-            Kafka(stage.broker.address).create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
-            stage.run_command("http", "serve", TOPIC, "--listen", stage.urls["http"].removeprefix("http://"))
-            step.result = f"{stage.broker.title} on {stage.broker.address}; topic {TOPIC}"
+        stage.write_files()
         with stage.step("postgres", "starting Postgres") as step:
             stage.postgres.start()
+            stage.run_command("http", "serve", TOPIC, "--listen", stage.urls["http"].removeprefix("http://"))
             step.result = stage.postgres.url()
         with stage.step("table", "filling the table") as step:
             with stage.connect() as connection:
@@ -137,6 +138,12 @@ class Demo:
                     [_ROWS],
                 )
             step.result = f"public.{TOPIC}: {_ROWS:,} rows, adopted"
+        with stage.step("kafka", "starting the broker") as step:
+            stage.broker.start()
+            Kafka(stage.broker.address).create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
+            if isinstance(stage.broker, KafkaServer):
+                stage.broker.create_coordinator_topics()
+            step.result = f"{stage.broker.title} on {stage.broker.address}; topic {TOPIC}"
         with stage.step("http", "loading the topic") as step:
             stage.wait(self._server_has_all, f"the HTTP server does not hold {_ROWS} entries", pause=0.05)
             step.result = f"{stage.urls['http']}: the source has sent every row, the server holds it"
@@ -181,6 +188,8 @@ class Demo:
             step.result = f"soft delete: /v1/directories/{TOPIC}/entries/T77 is 404"
 
     def _check_topic(self) -> None:
+        from compactory_connectors.source.verify.verifier import Options, verify  # slow, and the demo shows no check
+
         with self._stage.step("verify", "comparing topic and table") as step:
             path, _, provider = self._stage.connector()
             [connector] = load_connectors([Path(path)], [provider])
@@ -230,7 +239,7 @@ class Demo:
             return bool(self._server.directories([TOPIC])[0]["entries"] == _ROWS)
         return False
 
-    def _invitation(self, startup: float) -> str:
+    def _invitation(self) -> str:
         stage = self._stage
         return _INVITATION.format(
             postgres=stage.postgres.url(),
@@ -238,7 +247,6 @@ class Demo:
             http=stage.urls["http"],
             console=stage.urls["console"],
             topic=TOPIC,
-            startup=seconds(startup),
             folder=stage.home.folder,
             scratch=stage.home.scratch,
             psql="psql" if shutil.which("psql") else embedded_binaries() / "psql",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from compactory.errors import Unreachable
 
@@ -134,6 +134,14 @@ class KafkaServer(Server):
             self._process = Process("kafka", command, log=self.home / "kafka.log", folder=self.home)
         self._process.start()
         return self._process
+
+    def create_coordinator_topics(self) -> None:
+        """Create the topics that the first transaction and the first consumer group would wait for, some seconds."""
+        config = {"cleanup.policy": "compact"}
+        topics = [NewTopic(name, 4, 1, config=config) for name in ("__transaction_state", "__consumer_offsets")]
+        admin = new_admin(self.client())
+        for created in admin.create_topics(topics).values():
+            created.result()
 
     def stop(self) -> None:
         """End the server in order; its log stays."""
