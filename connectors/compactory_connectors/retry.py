@@ -16,10 +16,10 @@ _RANDOM = random.Random()  # noqa: S311 - separate, so that a test that seeds th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a job is tried, and the seconds between: ``first``, then ``factor`` times as many, up to ``limit``.
+    """The number of attempts, and the pauses between them.
 
-    Each pause is lengthened or shortened by up to ``jitter`` of it. ``give_up`` are exceptions after which no further
-    attempt is made.
+    The first pause takes ``first`` seconds, the next ``factor`` times as many, and so on up to ``limit``. Each is
+    lengthened or shortened by up to ``jitter`` of it. After the exceptions of ``give_up`` no further attempt is made.
     """
 
     max_attempts: int = 25

@@ -208,7 +208,7 @@ class WriteRefused(_Problems, ValueError):
 
 
 class BatchRefused(CompactoryError):
-    """One operation of a batch is refused, so nothing was written.
+    """A batch is refused because of one operation. Nothing was written.
 
     ``index``  of the operation in the batch, from 0
     ``key``    the operation's key; None if it was to be derived

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["running_registry"]
+__all__ = ["running_registry", "serving"]
 
 
 class _Requests(BaseHTTPRequestHandler):
@@ -47,12 +47,18 @@ class _Requests(BaseHTTPRequestHandler):
 @contextmanager
 def running_registry() -> Iterator[str]:
     """Yield the URL of a registry, which ends with the block."""
-    handler = type("Requests", (_Requests,), {"schemas": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with serving(type("Requests", (_Requests,), {"schemas": []})) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[int]:
+    """Answer HTTP requests by a handler until the block ends. Yield the port: a free one, unless it is given."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield server.server_address[1]
     finally:
         server.shutdown()
         thread.join(10)

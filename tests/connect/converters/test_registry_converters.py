@@ -6,10 +6,9 @@ import base64
 import json
 import socket
 import struct
-import threading
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.postgres.catalog import Column
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
+from tests.stack.schema_registry import serving
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 JSON = "io.confluent.connect.json.JsonSchemaConverter"
@@ -289,15 +289,8 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     Answers.seen.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+    with serving(Answers) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def test_the_login_and_one_question_a_table(address: str) -> None:
@@ -422,16 +415,9 @@ def test_a_source_waits_for_its_registry(bench: Bench) -> None:
     running = bench.start(value_converter=made)
     wait_until(lambda: "Schema Registry" in str(running.source.status()) or running.error, 30, "the outage to be seen")
     Answers.seen.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with serving(Answers, port):
         ((key, value),) = bench.wait_for_records(1)
         running.stop()
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
     assert key == b"1"
     assert value is not None
     assert value[:5] == b"\0\0\0\0\x29"

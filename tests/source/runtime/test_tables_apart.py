@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from compactory_connectors.source.status.status import SourceState
 from tests.source.poller import config, settings
 from tests.source.runtime.test_tables import Shop
 from tests.source.workload import wait_until
+from tests.stack.schema_registry import serving
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
@@ -56,14 +57,9 @@ class Registry(BaseHTTPRequestHandler):
 def registry() -> Iterator[tuple[type[Registry], str]]:
     """A registry, and its address."""
     kind = type("Registry", (Registry,), {"released": threading.Event(), "asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield kind, f"http://127.0.0.1:{server.server_address[1]}"
-    kind.released.set()
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with serving(kind) as port:
+        yield kind, f"http://127.0.0.1:{port}"
+        kind.released.set()
 
 
 @pytest.fixture
