@@ -8,21 +8,17 @@ import typer
 from typer.core import TyperGroup
 
 from .commands import (
-    console,
     directories,
     errors,
-    get,
     jobs,
     outbox,
     process,
-    put,
     serve,
     sink,
     source,
     sql,
     topic,
     verify,
-    watch,
 )
 from .commands.spark import command as spark
 from .context.flags import App, root
@@ -40,14 +36,14 @@ app = App(
 )
 
 app.callback()(root)
-app.command("get")(get.get)
-app.command("put")(put.put)
-app.command("delete")(put.delete)
-app.command("watch")(watch.watch)
+app.command("get")(directories.get)
+app.command("put")(directories.put)
+app.command("delete")(directories.delete)
+app.command("watch")(directories.watch)
 app.command("directories")(directories.directories)
 app.command("errors")(errors.list_errors)
 app.command("serve")(serve.serve)
-app.command("console")(console.run_console)
+app.command("console")(serve.run_console)
 app.command("verify")(verify.verify_tables)
 app.add_typer(source.app)
 app.add_typer(jobs.app)

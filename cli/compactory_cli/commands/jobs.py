@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected
 from ..context.flags import App, LogLevel, argument, flag, option
-from ..context.session import all_of, begin, refuse
+from ..context.session import all_of, begin, connected, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.moment import parsed_time
 from ..views.tables import Column, Table, bold, document, if_any, print_tables, time_text

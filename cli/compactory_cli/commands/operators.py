@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, LiteralString
 
-from ..context.database import connected
 from ..context.flags import App, argument, flag, option
+from ..context.session import connected
 from ..views.tables import Column, Table, print_tables, time_text
 from ..views.terminal import answer, number, print_json, say, wants_json, warn
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected
 from ..context.flags import App, LogLevel, argument, flag, option
-from ..context.session import all_of, begin, refuse
+from ..context.session import all_of, begin, connected, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
 from ..views.terminal import answer, number, print_count, seconds

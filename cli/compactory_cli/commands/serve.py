@@ -1,21 +1,25 @@
-"""``compactory serve``: serves lookups over HTTP."""
+"""``compactory serve`` and ``console``: lookups over HTTP, and pages for a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from compactory.errors import ConfigError
+
 from ..context.flags import LogLevel, argument, flag, option
-from ..context.session import Problems, begin
+from ..context.session import Problems, Providers, begin, load_connectors, refuse
+from ..views.terminal import warn
 
 if TYPE_CHECKING:
-    from compactory_api.http.listen import Listen
-    from compactory_console import Console
+    from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_console import ConsoleOptions
 
     from ..context.configuration import Configuration
 
-__all__ = ["serve"]
+__all__ = ["run_console", "serve"]
 
 _CONSOLE = "/console"
 
@@ -60,25 +64,95 @@ def serve(
     assert place is not None
     assert access is not None
     with place.bind() as bound:
-        url = Listen(place.host, bound.getsockname()[1])
+        url = f"http://{Listen(place.host, bound.getsockname()[1])}"
         line = LoadingLine("loading", logs=False)
-        options = configuration.store_options
+        mounted = None
+        if with_console:
+            from compactory_console import Console
+
+            options = _console_options(configuration, place.host, (), prefix=_CONSOLE)
+            mounted = _CONSOLE, Console(replace(options, servers=[url, *options.servers]))
         server = Server(
-            GlobalStore(kafka.properties(), directories, backend=backend, on_progress=line.update, **options),
+            GlobalStore(
+                kafka.properties(),
+                directories,
+                backend=backend,
+                on_progress=line.update,
+                **configuration.store_options,
+            ),
             access=access,
             options=replace(configuration.server_options, drain=drain),
             loading=line,
-            mounted=(_CONSOLE, _console(configuration, url)) if with_console else None,
+            mounted=mounted,
         )
-        structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
+        structlog.get_logger("compactory.api").info("listening", url=url)
         server.run(bound)
 
 
-def _console(configuration: Configuration, own: Listen) -> Console:
-    """Return the console over this server and those of [console]."""
+def run_console(
+    listen: Annotated[str, option("--listen", "HOST:PORT", "Address to listen on.")] = "127.0.0.1:8081",
+    server: Annotated[list[str] | None, option("--server", "URL", "Another process to show; repeatable.")] = None,
+    provider: Providers = None,
+) -> None:
+    """Show directories, their changes and every worker in a browser, until SIGTERM or Ctrl-C.
+
+    The processes are those of [console] servers, else COMPACTORY_URL. Visitors sign in with a token of [http], or with
+    none on this machine if there is none.
+
+    Example: `compactory console --server http://127.0.0.1:8080`
+    """
+    configuration = begin(LogLevel.INFO)
+    from compactory_api.http.listen import Listen
+
+    place = Listen.parse(listen)
+    options = _console_options(configuration, place.host, provider or (), servers=server or ())
+    if not options.servers:
+        refuse('which processes? give --server URL, or write servers = ["http://HOST:PORT"] into [console]')
+    import structlog
+    import uvicorn
+
     from compactory_console import Console
 
-    from .console import console_options
+    with place.bind() as bound:
+        address = f"http://{Listen(place.host, bound.getsockname()[1])}{options.prefix}"
+        structlog.get_logger("compactory.console").info("listening", url=address)
+        config = uvicorn.Config(
+            Console(options), lifespan="on", log_config=None, access_log=False, server_header=False,
+            timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        uvicorn.Server(config).run([bound])
 
-    options = console_options(configuration, own.host, (), prefix=_CONSOLE)
-    return Console(replace(options, servers=[f"http://{own}", *options.servers]))
+
+def _console_options(
+    configuration: Configuration,
+    host: str,
+    providers: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    prefix: str | None = None,
+) -> ConsoleOptions:
+    """Return the options of a console that listens on ``host``. Raises ConfigError with every problem."""
+    from compactory_api.http.access import Access, Scope
+    from compactory_console import ConsoleOptions
+
+    section, tokens = configuration.console, configuration.tokens
+    return ConsoleOptions(
+        servers=[*section.get("servers", ()), *servers] or ([configuration.url] if configuration.url else []),
+        access=Access.for_listener(host, tokens, no_auth=False, anonymous=Scope.ADMIN),
+        token=section.get("token") or tokens.admin or tokens.for_reading,
+        postgres=configuration.postgres() if configuration.names_postgres else None,
+        kafka=configuration.kafka() if configuration.names_kafka else None,
+        connectors=dict(_connectors(configuration, providers)),
+        prefix=section.get("prefix", "") if prefix is None else prefix,
+    )
+
+
+def _connectors(configuration: Configuration, providers: Sequence[str]) -> Iterator[tuple[str, ConnectorConfig]]:
+    """Yield the connector of each directory that names one; warn of those that can't be read."""
+    for name, settings in configuration.directories.items():
+        if settings.connector is None:
+            continue
+        try:
+            yield name, load_connectors([settings.connector], providers)[0]
+        except ConfigError as error:
+            warn(f"{name} can't be compared with its table: {error}")

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected
 from ..context.flags import App, LogLevel, argument, flag, option
-from ..context.loading import Providers, provider_files
-from ..context.session import all_of, begin, refuse
+from ..context.session import Providers, all_of, begin, connected, provider_files, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, print_tables, red_if_any, time_text
 from ..views.terminal import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.flags import argument, flag, given_flags, option
-from ..context.loading import Providers, begin_source, load_connectors
-from ..context.session import refuse
+from ..context.session import Providers, begin_source, load_connectors, refuse
 from ..views.terminal import say, wants_json
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import App, flag, option
-from ..context.loading import Connector, Providers, begin_source, load_connectors
-from ..context.session import all_of, refuse
+from ..context.flags import App, argument, flag, option
+from ..context.session import Providers, all_of, begin_source, load_connectors, refuse
 from ..views.terminal import wants_json, warn
 from .operators import Yes
 
@@ -29,7 +28,7 @@ __all__ = ["app"]
 
 app = App(name="offsets", help="Show, forget, set and move the offsets of a connector.")
 
-
+_Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
 _Tables = Annotated[list[str] | None, option("--table", "TABLE", "Only this table; repeatable.")]
 _DryRun = Annotated[bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")]
 _Force = Annotated[bool, flag("--force", "Edit also while a source runs; the source continues from the new offset.")]
@@ -37,7 +36,7 @@ _Force = Annotated[bool, flag("--force", "Edit also while a source runs; the sou
 
 @app.command("show")
 def show_source_offsets(
-    connector: Connector,
+    connector: _Connector,
     provider: Providers = None,
     table: _Tables = None,
     count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
@@ -65,7 +64,7 @@ def show_source_offsets(
 
 @app.command("reset")
 def reset(
-    connector: Connector,
+    connector: _Connector,
     provider: Providers = None,
     table: _Tables = None,
     dry_run: _DryRun = False,
@@ -85,7 +84,7 @@ def reset(
 
 @app.command("set")
 def set_source_offsets(
-    connector: Connector,
+    connector: _Connector,
     provider: Providers = None,
     table: _Tables = None,
     *,
@@ -132,7 +131,7 @@ def set_source_offsets(
 
 @app.command("import")
 def import_offsets(
-    connector: Connector,
+    connector: _Connector,
     provider: Providers = None,
     table: _Tables = None,
     *,

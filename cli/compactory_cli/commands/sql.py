@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.database import connected
 from ..context.flags import App, argument, flag, option
-from ..context.session import begin, refuse
+from ..context.session import begin, connected, refuse
 from ..views.tables import Column, Table, bold, print_lines, print_tables
 from ..views.terminal import fields, marked, print_json, say, wants_json, write
 from .operators import OnlyPrint, Yes, give_roles

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.flags import App, argument, flag, option
-from ..context.loading import Providers, load_connectors
-from ..context.session import begin
+from ..context.session import Providers, begin, load_connectors
 from ..views.tables import print_lines
 from ..views.terminal import counted
 

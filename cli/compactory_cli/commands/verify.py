@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..context.flags import argument, flag, option
-from ..context.loading import Providers, begin_source, load_connectors
-from ..context.session import Problems, all_of, refuse
+from ..context.session import Problems, Providers, all_of, begin_source, load_connectors, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -96,7 +96,7 @@ def _run_demo(*, check: bool) -> None:
         cleaning.callback(stage.close)
         cleaning.callback(story.close)
         with suppress(Ended):
-            story.check() if check else story.show(began)
+            story.check(began) if check else story.show(began)
 
 
 @contextmanager

@@ -26,10 +26,10 @@ from ..stack.process import Process
 from ..views.terminal import output, print_json, say, seconds
 from .home import Home
 
-__all__ = ["STEP_TIMEOUT", "TOPIC", "Ended", "Stage", "Step"]
+__all__ = ["TOPIC", "Ended", "Stage", "Step"]
 
 TOPIC = "terminal_acquirer"
-STEP_TIMEOUT = 30.0
+_STEP_TIMEOUT = 30.0
 _PORTS = {"http": 8080, "console": 8081, "source": None, "workers": None}
 
 _TOML = """\
@@ -156,7 +156,7 @@ class Stage:
 
         Raises StepFailed after 30 seconds, Unreachable if a process has ended, Ended after a signal.
         """
-        deadline = time.monotonic() + STEP_TIMEOUT
+        deadline = time.monotonic() + _STEP_TIMEOUT
         while not is_reached():
             if self.ending.is_set():
                 raise Ended
@@ -164,7 +164,7 @@ class Stage:
                 if not child.running:
                     raise Unreachable(child.name, f"{child.name} has ended:\n{child.tail()}")
             if time.monotonic() > deadline:
-                raise StepFailed(f"{otherwise} after {STEP_TIMEOUT:.0f} s")
+                raise StepFailed(f"{otherwise} after {_STEP_TIMEOUT:.0f} s")
             time.sleep(pause)
 
     @contextmanager

@@ -1,39 +1,33 @@
-"""The demo's story: fill a table, publish it, serve it, change a row; with ``--check`` all that the demo promises."""
+"""The demo's story: fill a table, publish it, serve it, change a row; then the tour."""
 
 from __future__ import annotations
 
 import shutil
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from compactory import Directory, GlobalStore
-from compactory.errors import CompactoryError, EntryMissing, Unreachable
+from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_client import Client
 from compactory_connectors.schema import Adoption, adopt
 from compactory_sql import read
 
 from ..context.failure import StepFailed
-from ..context.loading import load_connectors
 from ..context.remote import RemoteServer
 from ..stack.kafka import KafkaServer
 from ..stack.postgres import embedded_binaries
-from ..views.terminal import number, seconds
-from .stage import STEP_TIMEOUT, TOPIC, Stage
+from ..views.terminal import seconds
+from .stage import TOPIC, Stage
 from .tour import start_tour, tour
 
 __all__ = ["Demo"]
 
 _ROWS = 50_000
-_CHANGES = 20
-_LOOKUP_SECONDS = 0.5
 
 _UP = """
 Up in {startup}: the directory is served. Now a payment goes through the workers.
@@ -80,9 +74,28 @@ class Demo:
 
     def show(self, began: float) -> None:
         """Tell the story and stay. Raises Ended after a signal, StepFailed, Unreachable."""
-        stage = self._stage
         restart = Event()
         signal.signal(signal.SIGUSR1, lambda _sign, _frame: restart.set())  # `demo start postgres`
+        self._tell_story(began)
+        self._stage.home.announce(self._stage.state())
+        self._stage.tell({"ready": self._stage.state()}, self._invitation())
+        self._stage.stay(restart)
+
+    def check(self, began: float) -> None:
+        """Tell the story. Raises StepFailed if a step fails, Ended after a signal."""
+        try:
+            self._tell_story(began)
+        except CompactoryError as error:
+            raise StepFailed(str(error)) from error
+
+    def close(self) -> None:
+        """Close client and store."""
+        self._client.close()
+        if self._store is not None:
+            self._store.close()
+
+    def _tell_story(self, began: float) -> None:
+        stage = self._stage
         self._set_up()
         with stage.step("change", "UPDATE in Postgres") as step:
             step.seconds = self._change("T4242", "B42")
@@ -94,29 +107,6 @@ class Demo:
         stage.run_command("console", "console", "--listen", stage.urls["console"].removeprefix("http://"), *provider)
         tour(stage)
         stage.wait(lambda: stage.is_listening("console"), "the console does not listen", pause=0.05)
-        stage.home.announce(stage.state())
-        stage.tell({"ready": stage.state()}, self._invitation())
-        stage.stay(restart)
-
-    def check(self) -> None:
-        """Run every step. Raises StepFailed if a step fails, Ended after a signal."""
-        try:
-            self._set_up()
-            self._check_change()
-            self._check_outage()
-            self._check_delete()
-            self._check_topic()
-            self._check_bad_record()
-            start_tour(self._stage)
-            tour(self._stage)
-        except CompactoryError as error:
-            raise StepFailed(str(error)) from error
-
-    def close(self) -> None:
-        """Close client and store."""
-        self._client.close()
-        if self._store is not None:
-            self._store.close()
 
     def _set_up(self) -> None:
         stage = self._stage
@@ -154,64 +144,6 @@ class Demo:
                 raise StepFailed(f"a store that has just started holds {entries} of {_ROWS} entries")
             step.result = f"in this process: the start of a store with {_ROWS:,} entries"
 
-    def _check_change(self) -> None:
-        with self._stage.step("change", "UPDATE in Postgres") as step:
-            times = [self._change(f"T{1 + 97 * count}", f"B{count}") for count in range(_CHANGES)]
-            step.seconds = statistics.median(times)
-            step.result = f"from COMMIT to HTTP lookup: median of {_CHANGES} updates, slowest {seconds(max(times))}"
-
-    def _check_outage(self) -> None:
-        assert self._store is not None
-        view, stage = self._store[TOPIC], self._stage
-        with stage.step("stop", "stopping Postgres") as step:
-            stage.postgres.stop()
-            step.result = "Postgres is down"
-        with stage.step("lookups", "looking up without Postgres") as step:
-            local = _lookups(lambda key: view[key])
-            remote = _lookups(lambda key: self._entries.get(key).value)
-            step.result = f"go on: {number(remote)} a second by the HTTP client, {number(local)} in process"
-        with stage.step("start", "starting Postgres") as step:
-            stage.postgres.start()
-            step.result = "Postgres is back"
-        with stage.step("catch up", "UPDATE in Postgres") as step:
-            self._change("T4242", "B42")
-            step.result = "a new change arrived: the source came back by itself"
-
-    def _check_delete(self) -> None:
-        assert self._store is not None
-        view, stage = self._store[TOPIC], self._stage
-        with stage.step("delete", "UPDATE … SET is_active = false") as step:
-            with stage.connect() as connection:
-                connection.execute("UPDATE terminal_acquirer SET is_active = false WHERE terminal_id = 'T77'")
-            stage.wait(lambda: self._acquirer("T77") is None, "a deleted row is still served")
-            stage.wait(lambda: "T77" not in view, "a deleted row is still in the store")
-            step.result = f"soft delete: /v1/directories/{TOPIC}/entries/T77 is 404"
-
-    def _check_topic(self) -> None:
-        from compactory_connectors.source.verify.verifier import Options, verify  # slow, and the demo shows no check
-
-        with self._stage.step("verify", "comparing topic and table") as step:
-            path, _, provider = self._stage.connector()
-            [connector] = load_connectors([Path(path)], [provider])
-            [outcome] = verify(connector, Kafka(self._stage.broker.address), Options())
-            if not outcome.equal:
-                raise StepFailed(f"topic and table differ: {dict(outcome.findings)}")
-            rows = number(outcome.expected)
-            step.result = f"all {rows} active rows are in the topic as the table has them, and nothing else"
-
-    def _check_bad_record(self) -> None:
-        stage = self._stage
-        with stage.step("poison", "writing a record that is no JSON") as step:
-            producer = Kafka(stage.broker.address).producer({}, {}, lambda _error: None)
-            producer.produce(TOPIC, b"{", b"poison")
-            if producer.flush(STEP_TIMEOUT):
-                raise Unreachable("Kafka", "the broker did not take the record")
-            stage.wait(lambda: bool(self._server.errors()[1]), "/v1/errors does not list the bad record")
-            stage.wait(lambda: self._acquirer("T1") is not None, "T1 is not served")
-            [bad] = self._server.errors()[0]
-            place = f"{bad['topic']}:{bad['partition']}:{bad['offset']} ({bad['error']})"
-            step.result = f"/v1/errors lists {place}; the rest is served"
-
     def _change(self, terminal: str, acquirer: str) -> float:
         """Change a row, wait until server and store have it, return the seconds from commit to HTTP answer."""
         assert self._store is not None
@@ -222,17 +154,10 @@ class Demo:
                 [acquirer, terminal],
             )
             committed = time.perf_counter()
-            self._stage.wait(lambda: self._acquirer(terminal) == acquirer, otherwise)
+            self._stage.wait(lambda: self._entries.get(terminal).value["acquirerId"] == acquirer, otherwise)
             elapsed = time.perf_counter() - committed
         self._stage.wait(lambda: view[terminal]["acquirerId"] == acquirer, otherwise)
         return elapsed
-
-    def _acquirer(self, terminal: str) -> str | None:
-        """Return the acquirer that the server answers with; None without an entry."""
-        try:
-            return str(self._entries.get(terminal).value["acquirerId"])
-        except EntryMissing:
-            return None
 
     def _server_has_all(self) -> bool:
         with suppress(Unreachable):  # not started yet
@@ -252,14 +177,3 @@ class Demo:
             psql="psql" if shutil.which("psql") else embedded_binaries() / "psql",
             program="compactory" if shutil.which("compactory") else Path(sys.executable).with_name("compactory"),
         )
-
-
-def _lookups(look: Callable[[str], Mapping[str, Any]]) -> int:
-    """Return lookups per second. Raises StepFailed for a wrong answer."""
-    count, began = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < _LOOKUP_SECONDS:
-        key = f"T{1 + count % 1000}"
-        if look(key)["terminalId"] != key:
-            raise StepFailed(f"the lookup of {key} in {TOPIC} answered with another terminal")
-        count += 1
-    return round(count / elapsed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["microseconds", "moment_text", "parsed_time"]
+from .terminal import span
+
+__all__ = ["ago", "microseconds", "moment_text", "parsed_time"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799_999  # milliseconds of the year 9999
@@ -43,3 +46,8 @@ def moment_text(micros: int) -> str:
         return f"{micros // 1000} ms"
     fraction = f".{moment.microsecond:06}".rstrip("0") if moment.microsecond else ""
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} UTC"
+
+
+def ago(at: float) -> str:
+    """Return how long ago a time in seconds since 1970 was: ``12 min ago``."""
+    return f"{span(max(0.0, time.time() - at))} ago"

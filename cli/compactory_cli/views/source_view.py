@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .moment import moment_text
-from .tables import Column, Table, print_tables
+from .moment import ago
+from .offsets_view import offsets_table
+from .tables import Column, Table, bold, print_tables
 from .terminal import fields, marked, number, print_facts, print_json, say, span, wants_json, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.offsets.stored_offsets import StoredOffset
     from compactory_connectors.source.operations.overview import Overview
 
 __all__ = ["is_healthy", "show_overviews", "show_status"]
@@ -28,20 +28,8 @@ _TABLES = (
     Column("records", number, "rows_total", right=True),
     Column("errors", number, "errors_total", right=True),
     Column("behind", span, "lag_seconds"),
-    Column("last record", lambda at: _ago(at) if at else None, "last_publish"),
+    Column("last record", lambda at: ago(at) if at else None, "last_publish"),
 )
-
-
-def _written_text(stored: StoredOffset) -> str:
-    return moment_text(int(stored.written_at * 1_000_000)) if stored.value is not None else "forgotten"
-
-
-def _edit_text(stored: StoredOffset) -> str:
-    edit = stored.reset or (stored.offset.edited if stored.offset is not None else None)
-    return f"{edit.by}: {edit.command}" if edit is not None else ""
-
-
-_OFFSETS = (Column("table"), Column("offset written", None, _written_text), Column("by hand", None, _edit_text))
 
 
 def is_healthy(connector: dict[str, Any]) -> bool:
@@ -68,16 +56,14 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str) -> None:
 
 def show_overviews(overviews: Sequence[Overview], unanswered: str | None) -> None:
     """Print what Kafka and Postgres know of connectors. ``unanswered`` is the error of asking their process."""
-    if wants_json():
-        print_json({"asked": None, "unanswered": unanswered, "connectors": [*map(_overview_json, overviews)]})
-        return
-    if unanswered:
+    if unanswered and not wants_json():
         warn(unanswered)
-    write("no process was asked (--url): this is what Kafka and Postgres know")
-    for overview in overviews:
-        say(f"[bold]{escape(overview.connector)}[/]")
-        print_facts(_overview_facts(overview))
-        print_tables(Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published"))
+    if not wants_json():
+        write("no process was asked (--url): this is what Kafka and Postgres know")
+    connectors = Table("connectors", overviews, _OVERVIEWS, document=_overview_document)
+    print_tables(connectors, asked=None, unanswered=unanswered)
+    if not wants_json():
+        print_tables(offsets_table((stored.table, stored) for overview in overviews for stored in overview.offsets))
 
 
 def _connector_facts(connector: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -88,7 +74,7 @@ def _connector_facts(connector: dict[str, Any]) -> Iterator[tuple[str, str]]:
         holder = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'an unknown process'}"
         yield "lease", holder + (f"; {lease['lacks']}" if lease.get("lacks") else "")
     if beat := connector.get("heartbeat"):
-        yield "heartbeat", f"{_ago(beat['committed_at'])}, {duration(beat['seconds'])} from commit to Kafka"
+        yield "heartbeat", f"{ago(beat['committed_at'])}, {duration(beat['seconds'])} from commit to Kafka"
     if transaction := connector.get("open_transaction"):
         yield "waits for", str(transaction["text"])
 
@@ -103,18 +89,27 @@ def _details(connector: dict[str, Any]) -> Iterator[str]:
             yield f"{row['table']}: {row['detail']}"
 
 
-def _overview_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+def _target_text(overview: Overview) -> str:
     target = overview.target_state
-    yield "target", f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
+    return f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
+
+
+def _lease_text(overview: Overview) -> str:
     if overview.postgres_error is not None:
-        yield "Postgres", f"was not asked: {overview.postgres_error}"
-        return
+        return f"Postgres was not asked: {overview.postgres_error}"
     late = " (not renewed in time: gone, or cut off)" if overview.renewed is False else ""
-    yield "lease", f"{overview.holder}{late}" if overview.holder else "free"
-    yield "sessions", "; ".join(overview.sessions) or "none: nothing is published now"
+    return f"{overview.holder}{late}" if overview.holder else "free"
 
 
-def _overview_json(overview: Overview) -> dict[str, Any]:
+_OVERVIEWS = (
+    Column("connector", bold),
+    Column("target", None, _target_text),
+    Column("lease", None, _lease_text),
+    Column("sessions", None, lambda overview: "; ".join(overview.sessions) or None),
+)
+
+
+def _overview_document(overview: Overview) -> dict[str, Any]:
     is_known = overview.postgres_error is None
     return {
         "connector": overview.connector,
@@ -137,7 +132,3 @@ def _colour(state: str) -> str:
 
 def _for(at: float | None) -> str:
     return "" if at is None else f"for {span(max(0.0, time.time() - at))}"
-
-
-def _ago(at: float) -> str:
-    return f"{span(max(0.0, time.time() - at))} ago"

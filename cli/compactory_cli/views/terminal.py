@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
 __all__ = [
@@ -19,6 +18,7 @@ __all__ = [
     "cut",
     "decoded",
     "error_output",
+    "escape",
     "fields",
     "json_or_text",
     "legible",
@@ -28,14 +28,12 @@ __all__ = [
     "output",
     "print_count",
     "print_facts",
-    "print_indented_table",
     "print_json",
     "print_table",
     "printable",
     "say",
     "seconds",
     "span",
-    "table",
     "use_json",
     "wants_json",
     "warn",
@@ -86,10 +84,15 @@ def write(text: str) -> None:
     output().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def warn(text: str) -> None:
-    """Print a line on stderr about something that does not end the command."""
+def escape(text: str) -> str:
+    """Return a text without what rich would take for markup."""
     from rich.markup import escape
 
+    return escape(text)
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr about something that does not end the command."""
     error_output().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
@@ -116,39 +119,34 @@ def print_count(count: int, noun: str, outcome: str) -> None:
     answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}")
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
-    """Return a plain table; ``right`` names the columns of numbers. None is shown as a dash."""
+def print_table(
+    columns: Iterable[str],
+    rows: Iterable[Iterable[object]],
+    *,
+    right: Iterable[str] = (),
+    none: str | None = None,
+    indent: int = 0,
+) -> None:
+    """Print a table on stdout, or the text ``none`` if it has no rows.
+
+    ``right`` names the columns of numbers. None in a cell is shown as a dash.
+    """
     from rich import box
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for name in columns:
-        result.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else Text("–" if cell is None else str(cell)) for cell in row))
-    return result
-
-
-def print_table(
-    columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = (), none: str | None = None
-) -> None:
-    """Print a table on stdout, or the text ``none`` if it has no rows."""
-    cells = list(rows)
-    output().print(table(columns, cells, right=right) if cells or none is None else none)
-
-
-def print_indented_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table below the facts of something."""
-    from rich.padding import Padding
-
-    output().print(Padding(table(columns, rows), (1, 4), expand=False))
+        table.add_row(*(cell if isinstance(cell, Text) else Text("–" if cell is None else str(cell)) for cell in row))
+    shown = Padding(table, (1, indent), expand=False) if indent else table
+    output().print(shown if table.rows or none is None else none)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str = "dim") -> None:
     """Print name and text of each fact on a line."""
-    from rich.markup import escape
-
     for name, text in facts:
         say(f"{indent}[{style}]{name:<10}[/] {escape(text)}")
 

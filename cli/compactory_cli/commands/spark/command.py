@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ...context.flags import App, argument, flag, option
-from ...context.loading import Providers
-from ...context.session import begin, refuse
+from ...context.session import Providers, begin, refuse
 from ...views.terminal import answer, number
 
 if TYPE_CHECKING:

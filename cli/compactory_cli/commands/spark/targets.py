@@ -18,8 +18,7 @@ from compactory_connectors.spark.rules.rules import Reference, Rules
 from compactory_connectors.spark.target import DirectoryServer
 
 from ...context.configuration import Configuration
-from ...context.loading import load_connectors
-from ...context.session import Problems
+from ...context.session import Problems, load_connectors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
