@@ -68,8 +68,8 @@ def test_bad_records_of_topics_are_listed(compactory: Shell, kafka: str, topic: 
     head, _, row = compactory("errors", topic, "--kafka", kafka).out.splitlines()
     assert head.split() == ["directory", "partition", "offset", "error", "written"]
     assert row.split()[:3] == [topic, "0", "3"]
-    assert compactory("errors", "--place", f"{topic}:0:3", "--kafka", kafka, "--json").json["errors"] == [found]
-    assert compactory("errors", "--place", f"{topic}:0:4", "--kafka", kafka).out == "no bad records\n"
+    assert compactory("errors", f"{topic}:0:3", "--kafka", kafka, "--json").json["errors"] == [found]
+    assert compactory("errors", f"{topic}:0:4", "--kafka", kafka).out == "no bad records\n"
 
 
 def test_a_server_tells_the_admin_more(compactory: Shell, admin: dict[str, str]) -> None:
@@ -83,7 +83,7 @@ def test_a_server_tells_the_admin_more(compactory: Shell, admin: dict[str, str])
     everything = compactory("errors", "--json", **admin).json
     assert (len(everything["errors"]), everything["outstanding"]) == (4, 4)
     assert len(compactory("errors", "one", "--json", **admin).json["errors"]) == 3
-    unknown = compactory("errors", "three", "--place", "four:0:0", "--json", **admin)
+    unknown = compactory("errors", "three", "four:0:0", "--json", **admin)
     assert (unknown.code, len(unknown.error["problems"])) == (2, 2)
     refused = compactory("errors", "--retry", **read)
     assert refused.code == 2
@@ -100,7 +100,7 @@ def test_a_server_retries_and_skips(
     some = compactory("errors", "one", "--retry", "--json", **admin)
     assert (some.code, some.json) == (1, {"done": 2, "outstanding": 2})
     assert serving.store["one"] == {"a": "later", "b": "later"}
-    outcome = compactory("errors", "--skip", "--place", "one:0:3", **admin)
+    outcome = compactory("errors", "--skip", "one:0:3", **admin)
     assert (outcome.code, outcome.out) == (0, "1 dropped, 1 outstanding\n")
     assert "c" not in serving.store["one"]
     assert compactory("errors", "two", "--skip", "--json", **admin).json == {"done": 1, "outstanding": 0}
@@ -114,8 +114,6 @@ def test_a_server_retries_and_skips(
         (["--retry", "--skip", "d"], "contradict"),
         (["--retry"], "set COMPACTORY_URL"),
         (["--skip", "d"], "set COMPACTORY_URL"),
-        (["--place", "d:0"], "--place d:0: must be DIRECTORY:PARTITION:OFFSET"),
-        (["--place", "d:0:x"], "--place d:0:x: must be"),
         ([], "[directories.NAME] in compactory.toml"),
     ],
 )

@@ -69,16 +69,16 @@ def test_show_needs_nothing_but_kafka(offsets: Offsets) -> None:
     altered(offsets.shell, offsets.article, connection__url=f"jdbc:postgresql://{NOBODY_HOME}/{offsets.database}")
     outcome = offsets("show", "--json")
     [table] = outcome.json["tables"]
-    assert (table["table"], table["time"], table["incrementing"]) == (offsets.table, "2024-01-01 00:05:00 UTC", 5)
-    assert (table["timestamp"], table["timestamp_nanos"]) == (1704067500000, 0)
-    assert table["snapshot"]
-    assert table["system_identifier"]
-    assert table["timeline"] == 1
+    offset = table["offset"]
+    assert (table["table"], offset["time"], offset["incrementing"]) == (offsets.table, "2024-01-01 00:05:00 UTC", 5)
+    assert (offset["timestamp"], offset["timestamp_nanos"]) == (1704067500000, 0)
+    assert offset["snapshot"]
+    assert offset["system_identifier"]
+    assert offset["timeline"] == 1
     assert table["written_at"] > 1_700_000_000
-    lines = dict(line.split(maxsplit=1) for line in offsets("show").out.splitlines() if line.startswith("    "))
-    assert lines["timestamp"] == "2024-01-01 00:05:00 UTC (1704067500000 ms)"
-    assert lines["id"] == "5"
-    assert lines["written"].endswith("ago")
+    line = offsets("show").out.splitlines()[-1]
+    assert line.startswith(f"{offsets.table}   2024-01-01 00:05:00 UTC, id 5, snapshot ")
+    assert " ago " in line
 
 
 def test_show_counts_what_a_poll_would_send(offsets: Offsets) -> None:
@@ -96,7 +96,7 @@ def test_a_table_that_has_no_offset_yet_is_shown_too(offsets: Offsets) -> None:
     altered(offsets.shell, offsets.article, name=offsets.article.path.stem, table__whitelist="terminal_acquirer,other")
     stored, other = offsets("show", "--json").json["tables"]
     assert (stored["table"], other["table"], other["written_at"]) == (offsets.table, "other", None)
-    assert offsets("show", "--table", "other").out.splitlines()[-1].endswith("none: the next run sends every row")
+    assert "other   none: the next run sends every row" in offsets("show", "--table", "other").out
     assert "did you mean other?" in offsets("show", "--table", "othr").err
     [stored, other] = offsets("set", "--to-time", "2024-01-01T00:04", "--dry-run", "--json").json["tables"]
     assert (stored["due"], stored["rows"]) == (0, 2)
@@ -116,7 +116,6 @@ def test_reset_forgets_and_says_who_did_it(offsets: Offsets) -> None:
     assert offsets.stored() is None
     shown = offsets("show").out
     assert "none: the next run sends every row" in shown
-    assert "edited" in shown
     assert "reset, by " in shown
     assert offsets.run() == 5
     assert len(offsets.keys()) == 10
@@ -142,7 +141,7 @@ def test_set_sends_again_what_is_beyond_the_place(offsets: Offsets) -> None:
     assert offsets.stored() == before
     outcome = offsets("set", *arguments)
     assert outcome.code == 0, outcome.err
-    assert "sends 3 rows; without this edit 1" in outcome.out
+    assert "3 rows; without this edit 1" in outcome.out
     stored = offsets.stored()
     assert stored is not None
     assert "set --to-time 2024-01-01T00:04" in str(stored["edited"])
@@ -374,4 +373,4 @@ def test_every_mode_has_its_own_place(offsets: Offsets) -> None:
     offsets.article.topic = offsets.article.topic.removesuffix("terminal_acquirer")
     assert offsets("set", "--timestamp", "2024-01-01T00:04", "--incrementing", "4").code == 0
     assert offsets.run() == 1
-    assert "id         5" in offsets("show", "--table", "query").out
+    assert ", id 5" in offsets("show", "--table", "query").out

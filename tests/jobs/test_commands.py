@@ -150,24 +150,23 @@ def test_a_type_is_limited_and_the_limits_are_listed(bench: Bench) -> None:
         "set_by": "operator",
         "running_now": 0,
     }
-    assert run(bench, "limits") == {"limits": [limit]}
     assert run(bench, "status")["limits"] == [limit]
     for words in ([], ["--running", "0"], ["--rate", "100 per fortnight"], ["--remove", "--running", "1"]):
         run(bench, "limit", "a", *words, code=2)
-    assert run(bench, "limits") == {"limits": [limit]}
+    assert run(bench, "status")["limits"] == [limit]
     done = run_command(["jobs", "status", "--postgres", bench.url], folder=Path.cwd(), environment=os.environ)
     assert "100 per minute" in done.stdout
     assert run(bench, "limit", "a", "--remove")["changed"] is True
     assert run(bench, "limit", "a", "--remove")["changed"] is False
     assert run(bench, "limit", "--tenant", "north", "--running", "2")["name"] == "tenant north"
     assert run(bench, "limit", "--group", "depot/", "--rate", "1 per hour")["name"] == "groups depot/…"
-    assert [(item["kind"], item["name"]) for item in run(bench, "limits")["limits"]] == [
+    assert [(item["kind"], item["name"]) for item in run(bench, "status")["limits"]] == [
         ("group", "depot/"), ("tenant", "north"),
     ]  # fmt: skip
     run(bench, "limit", "a", "--tenant", "north", "--running", "1", code=2)
     assert run(bench, "limit", "--tenant", "north", "--remove")["changed"] is True
     assert run(bench, "limit", "--group", "depot/", "--remove")["changed"] is True
-    assert run(bench, "limits") == {"limits": []}
+    assert run(bench, "status")["limits"] == []
 
 
 def test_a_type_is_paused_and_resumed_and_the_log_says_by_whom(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class ApacheKafka(KafkaServer):
 
     def thaw(self) -> None:
         """Continue after :meth:`freeze`."""
-        self.resume()
+        self.signal(signal.SIGCONT)
 
     def _format(self, jars: Path, config: Path) -> None:
         if self._scram:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..context.flags import App, LogLevel, argument, flag, option
-from ..context.session import all_of, begin, connected, refuse
+from ..context.session import all_of, begin, confirm, connected, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.moment import parsed_time
 from ..views.tables import Column, Table, bold, document, if_any, print_tables, time_text
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from compactory_connectors.jobs.operators import JobCount, JobFilter, JobRow
-    from compactory_connectors.jobs.status import LimitStatus
 
 __all__ = ["app"]
 
@@ -117,7 +112,7 @@ def show_jobs_status() -> None:
         print_tables(
             Table("types", type_statuses(connection), _TYPES, "no job waits"),
             Table("executors", executor_statuses(connection), _EXECUTORS, "no executor runs"),
-            _table_of_limits(limit_statuses(connection)),
+            Table("limits", [item.fields() for item in limit_statuses(connection)], _LIMITS),
             table_of_pauses(paused(connection, "jobs", "job-groups")),
         )
 
@@ -141,7 +136,7 @@ def list_jobs(
     """
     from compactory_connectors.jobs.operators import count_jobs, jobs_where
 
-    where = _filter(state, type_, group, tenant, since, until, payload)
+    where = _filter(since, until, state=state, type=type_, group=group, tenant=tenant, payload=payload)
     with _connect_to_jobs() as connection:
         rows = jobs_where(connection, where=where, before_id=before_id, limit=limit)
         count = count_jobs(connection, where)
@@ -172,7 +167,7 @@ def show_job(id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
         write(f"{name + ':':<13} {value if value is not None else '–'}")
 
 
-def _add_change(name: str, outcome: str, text: str, example: str) -> None:
+def _add_job_act(name: str, outcome: str, text: str, example: str) -> None:
     """Add a command that changes jobs: those of the ids, or all that match after a confirmation."""
 
     @app.command(name, help=f"{text}\n\nExample: `compactory jobs {name} {example}`")
@@ -193,7 +188,7 @@ def _add_change(name: str, outcome: str, text: str, example: str) -> None:
         from compactory.errors import CompactoryError
         from compactory_connectors.jobs import operators
 
-        where = _filter(state, type_, group, tenant, since, until, payload)
+        where = _filter(since, until, state=state, type=type_, group=group, tenant=tenant, payload=payload)
         if sum((bool(ids), where != operators.JobFilter(), everything)) != 1:
             refuse("which jobs? give ids, options that select jobs, or --all")
         with _connect_to_jobs() as connection:
@@ -203,27 +198,33 @@ def _add_change(name: str, outcome: str, text: str, example: str) -> None:
                     remedy = "compactory jobs list shows them"
                     raise CompactoryError(f"there is no job {unknown}; nothing was changed: {remedy}")
             elif not yes:
-                _confirm_change(name, operators.count_jobs(connection, where, operators.Act(name)))
-            count = getattr(operators, name.replace("-", "_"))(connection, ids or None, where, by=by)
+                matching = operators.count_jobs(connection, where, operators.Act(name))
+                if matching.jobs:
+                    text = _counted(matching)
+                    confirm(
+                        f"{name}: {text} match. Change them?",
+                        f"{name} would change {text}; not a terminal: add --yes",
+                    )
+            count = operators.change_jobs(connection, operators.Act(name), ids or None, where, by=by)
         if ids and not count:
             raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
         print_count(count, "job", outcome)
 
 
-_add_change(
+_add_job_act(
     "run-now",
     "will run now",
     "Run jobs now that wait for their time or for a retry. Earlier jobs of their groups still run first.",
     "--type transport.notify",
 )
-_add_change(
+_add_job_act(
     "retry",
     "will run again",
     "Run failed jobs again, from their first attempt on. With ids or --state also cancelled jobs.",
     "--type transport.notify --since 2024-01-31T10:00+02:00",
 )
-_add_change("cancel", "cancelled", "Cancel waiting jobs, and ask running jobs to end.", "--group T1")
-_add_change(
+_add_job_act("cancel", "cancelled", "Cancel waiting jobs, and ask running jobs to end.", "--group T1")
+_add_job_act(
     "discard",
     "discarded",
     "Discard failed jobs, so that the next jobs of their groups run.",
@@ -261,32 +262,18 @@ def limit_jobs(
 
     Example: `compactory jobs limit transport.notify --running 5 --rate '100 per minute'`
     """
-    from compactory_connectors.jobs import operators
+    from compactory_connectors.jobs.limit_operators import remove_limit, set_limit
 
     if remove and (running is not None or rate is not None):
         refuse("give --remove, or a limit with --running and --rate, not both")
     name = f"type {type_}" if type_ else f"tenant {tenant}" if tenant else f"groups {group}…"
     with _connect_to_jobs() as connection:
         if remove:
-            has_changed = operators.remove_limit(connection, type_, group=group, tenant=tenant, by=by)
+            has_changed = remove_limit(connection, type_, group=group, tenant=tenant, by=by)
             show_change(name, "without a limit of operators", has_changed)
         else:
-            warning = operators.set_limit(
-                connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by
-            )
+            warning = set_limit(connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by)
             show_change(name, "limited", (True, warning))
-
-
-@app.command("limits")
-def show_jobs_limits() -> None:
-    """Show the limits in force, and how many jobs under each of them run or are claimed.
-
-    Example: `compactory jobs limits --json`
-    """
-    from compactory_connectors.jobs.status import limit_statuses
-
-    with _connect_to_jobs() as connection:
-        print_tables(_table_of_limits(limit_statuses(connection), "there is no limit"))
 
 
 @app.command("roles")
@@ -314,45 +301,17 @@ def _connect_to_jobs() -> AbstractContextManager[psycopg.Connection[Any]]:
 add_log(app, _connect_to_jobs, "jobs")
 
 
-def _filter(
-    state: str | None,
-    type_: str | None,
-    group: str | None,
-    tenant: str | None,
-    since: str | None,
-    until: str | None,
-    payload: str | None,
-) -> JobFilter:
+def _filter(since: str | None, until: str | None, **equal: str | None) -> JobFilter:
     """Return the filter for the options that select jobs. Raises ConfigError for a value that is unusable."""
     from compactory_connectors.jobs.operators import JobFilter
 
-    return JobFilter(
-        state=state,
-        type=type_,
-        group=group,
-        tenant=tenant,
-        since=parsed_time("--since", since) if since is not None else None,
-        until=parsed_time("--until", until) if until is not None else None,
-        payload=payload,
-    )
-
-
-def _table_of_limits(limits: Sequence[LimitStatus], none: str | None = None) -> Table:
-    return Table("limits", [item.fields() for item in limits], _LIMITS, none)
+    times = {name: parsed_time(f"--{name}", text) for name, text in (("since", since), ("until", until)) if text}
+    return JobFilter(**equal, **times)
 
 
 def _job_document(row: JobRow) -> dict[str, Any]:
     """Return a job as JSON without its payload, which may be confidential."""
     return {name: value for name, value in document(row).items() if name != "payload"}
-
-
-def _confirm_change(name: str, count: JobCount) -> None:
-    """Ask before jobs are changed, unless none matches."""
-    if not count.jobs:
-        return
-    if not sys.stdin.isatty():
-        refuse(f"{name} would change {_counted(count)}; not a terminal: add --yes")
-    typer.confirm(f"{name}: {_counted(count)} match. Change them?", abort=True, err=True)
 
 
 def _counted(count: JobCount) -> str:

@@ -1,4 +1,4 @@
-"""What the commands of operators have in common: ``--by``, pauses, the operator log, roles."""
+"""The options and outputs that the commands of operators share: ``--by``, pauses, the operator log, roles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, LiteralString
+
+import typer
 
 from ..context.flags import App, argument, flag, option
 from ..context.session import connected
@@ -27,6 +29,7 @@ __all__ = [
     "add_pausing",
     "give_roles",
     "show_change",
+    "show_failed",
     "show_lines",
     "table_of_pauses",
 ]
@@ -83,6 +86,13 @@ def show_change(subject: str, outcome: str, result: bool | tuple[bool, str | Non
 def table_of_pauses(pauses: Sequence[Paused]) -> Table:
     """Return what is paused as a table."""
     return Table("paused", pauses, _PAUSES)
+
+
+def show_failed(name: str, items: Sequence[Any], columns: Sequence[Column]) -> None:
+    """Print records or messages that are set aside. Exit code 1 if there are any."""
+    print_tables(Table(name, items, columns, f"no {name.removesuffix('s')} is set aside"))
+    if items:
+        raise typer.Exit(1)
 
 
 def add_log(app: App, connect: Connect, objects: str) -> None:

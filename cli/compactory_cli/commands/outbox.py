@@ -7,14 +7,12 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import all_of, begin, connected, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
 from ..views.terminal import answer, number, print_count, seconds
-from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, table_of_pauses
+from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -110,34 +108,34 @@ def list_failed_messages(ids: Ids = None, topic: OneTopic = None) -> None:
     from compactory_connectors.outbox.operators import failed_messages
 
     with _connect_to_outbox() as connection:
-        messages = failed_messages(connection, topic, ids or ())
-    print_tables(Table("messages", messages, _FAILED, "no message has failed"))
-    if messages:
-        raise typer.Exit(1)
+        show_failed("messages", failed_messages(connection, topic, ids or ()), _FAILED)
 
 
-@app.command("retry")
-def retry_messages(ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None) -> None:
-    """Send refused messages again, and then the messages that wait behind them.
+def _add_message_act(verb: str, outcome: str, text: str, example: str) -> None:
+    @app.command(verb, help=f"{text}\n\nExample: `compactory outbox {verb} {example}`")
+    def change_messages(ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None) -> None:
+        from compactory_connectors.outbox import operators
 
-    Example: `compactory outbox retry --topic order-created`
-    """
-    from compactory_connectors.outbox import operators
+        if sum((bool(ids), topic is not None, everything)) != 1:
+            refuse("which messages? give ids, --topic NAME or --all")
+        with _connect_to_outbox() as connection:
+            count = getattr(operators, verb)(connection, topic, ids or (), by=by)
+        print_count(count, "message", outcome)
 
-    _change_messages(ids, topic, everything, partial(operators.retry, by=by), "will be sent")
 
-
-@app.command("drop")
-def drop_messages(ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None) -> None:
-    """Delete messages that Kafka refused; the messages that wait behind them are sent.
-
-    With --topic also the messages that wait for a topic that Kafka does not have.
-
-    Example: `compactory outbox drop 42`
-    """
-    from compactory_connectors.outbox import operators
-
-    _change_messages(ids, topic, everything, partial(operators.drop, by=by), "dropped")
+_add_message_act(
+    "retry",
+    "will be sent",
+    "Send refused messages again, and then the messages that wait behind them.",
+    "--topic order-created",
+)
+_add_message_act(
+    "drop",
+    "dropped",
+    "Delete messages that Kafka refused; the messages that wait behind them are sent.\n\n"
+    "With --topic also the messages that wait for a topic that Kafka does not have.",
+    "42",
+)
 
 
 @app.command("roles")
@@ -154,14 +152,6 @@ def create_outbox_roles(
 
     roles = publisher, relay
     give_roles(lambda connection: plan_outbox_grants(connection, *roles), roles, only_print=only_print)
-
-
-def _change_messages(ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
-    if sum((bool(ids), topic is not None, everything)) != 1:
-        refuse("which messages? give ids, --topic NAME or --all")
-    with _connect_to_outbox() as connection:
-        count = act(connection, topic, ids or ())
-    print_count(count, "message", outcome)
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:

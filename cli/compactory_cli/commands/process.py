@@ -26,6 +26,7 @@ _EVENTS = (Column("id"), Column("key"), Column("state"), Column("attempts", righ
 
 Name = Annotated[str, argument("NAME", "The processor's name.")]
 Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events.")]
+All = Annotated[bool, flag("--all", "All events of the processor that were set aside.")]
 
 
 @app.command("run")
@@ -68,33 +69,18 @@ def list_failed_events(name: Name) -> None:
         raise typer.Exit(1)
 
 
-@app.command("retry")
-def retry_events(name: Name, ids: Ids = None, by: By = None) -> None:
-    """Try events that were set aside again, in the running processors. Without ids all of them.
+def _add_event_act(verb: str, outcome: str, text: str) -> None:
+    @app.command(verb, help=f"{text}\n\nExample: `compactory process {verb} register --all`")
+    def change_events(name: Name, ids: Ids = None, everything: All = False, by: By = None) -> None:
+        from compactory_connectors.processors import operators
 
-    Example: `compactory process retry register`
-    """
-    from compactory_connectors.processors import operators
-
-    print_count(operators.retry(begin().kafka(), name, ids or (), by=by), "event", "will be tried again")
+        if bool(ids) == everything:
+            refuse("which events? give ids or --all")
+        print_count(getattr(operators, verb)(begin().kafka(), name, ids or (), by=by), "event", outcome)
 
 
-@app.command("drop")
-def drop_events(
-    name: Name,
-    ids: Ids = None,
-    everything: Annotated[bool, flag("--all", "All events of the processor that were set aside.")] = False,
-    by: By = None,
-) -> None:
-    """Drop events that were set aside.
-
-    Example: `compactory process drop register --all`
-    """
-    from compactory_connectors.processors import operators
-
-    if bool(ids) == everything:
-        refuse("which events? give ids or --all")
-    print_count(operators.drop(begin().kafka(), name, ids or (), by=by), "event", "dropped")
+_add_event_act("retry", "will be tried again", "Try events that were set aside again, in the running processors.")
+_add_event_act("drop", "dropped", "Drop events that were set aside.")
 
 
 @app.command("log")

@@ -27,7 +27,7 @@ from ..views.terminal import (
     warn,
     write,
 )
-from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, table_of_pauses
+from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -198,55 +198,44 @@ def list_failed_records(
     from compactory_connectors.sink.operators import failed_records
 
     with _connect_to_sink(sink) as connection:
-        records = failed_records(connection, sink, topic, partition, offset)
-    print_tables(Table("records", records, _FAILED, "no record is set aside"))
-    if records:
-        raise typer.Exit(1)
+        show_failed("records", failed_records(connection, sink, topic, partition, offset), _FAILED)
 
 
-@app.command("retry")
-def retry_records(
-    sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None, by: By = None
-) -> None:
-    """Try records that were set aside again, in the running sink, and those that wait behind them.
+def _add_record_act(verb: str, outcome: str, text: str, example: str) -> None:
+    @app.command(verb, help=f"{text}\n\nExample: `compactory sink {verb} accounts {example}`")
+    def change_records(
+        sink: Sink,
+        topic: OneTopic = None,
+        partition: OnePartition = None,
+        offset: OneOffset = None,
+        everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
+        by: By = None,
+    ) -> None:
+        from compactory.errors import CompactoryError
+        from compactory_connectors.sink import operators
 
-    Example: `compactory sink retry accounts --topic accounts`
-    """
-    from compactory_connectors.sink import operators
-
-    _change_records(partial(operators.retry, by=by), "will be tried again", sink, (topic, partition, offset))
-
-
-@app.command("drop")
-def drop_records(
-    sink: Sink,
-    topic: OneTopic = None,
-    partition: OnePartition = None,
-    offset: OneOffset = None,
-    everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
-    by: By = None,
-) -> None:
-    """Drop records that were set aside; the records that wait behind them are applied.
-
-    Example: `compactory sink drop accounts --topic accounts --partition 0 --offset 42`
-    """
-    from compactory_connectors.sink import operators
-
-    chosen = topic, partition, offset
-    _change_records(partial(operators.drop, by=by), "dropped", sink, chosen, needs_choice=not everything)
+        is_selected = (topic, partition, offset) != (None, None, None)
+        with _connect_to_sink(sink) as connection:
+            if is_selected == everything:
+                refuse("which records? give --topic, --partition or --offset, or --all")
+            count = getattr(operators, verb)(connection, sink, topic, partition, offset, by=by)
+        if is_selected and not count:
+            raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
+        print_count(count, "record", outcome)
 
 
-def _change_records(act: Any, outcome: str, sink: str, chosen: tuple[Any, ...], *, needs_choice: bool = False) -> None:
-    from compactory.errors import CompactoryError
-
-    has_choice = any(item is not None for item in chosen)
-    with _connect_to_sink(sink) as connection:
-        if needs_choice and not has_choice:
-            refuse("which records? give --topic, --partition or --offset, or --all")
-        count = act(connection, sink, *chosen)
-    if has_choice and not count:
-        raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
-    print_count(count, "record", outcome)
+_add_record_act(
+    "retry",
+    "will be tried again",
+    "Try records that were set aside again, in the running sink, and those that wait behind them.",
+    "--topic accounts",
+)
+_add_record_act(
+    "drop",
+    "dropped",
+    "Drop records that were set aside; the records that wait behind them are applied.",
+    "--topic accounts --partition 0 --offset 42",
+)
 
 
 @app.command("roles")

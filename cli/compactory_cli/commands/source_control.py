@@ -5,7 +5,6 @@ The process is asked over HTTP. Without it, status, pause and resume of connecto
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.flags import argument, flag, given_flags, option
-from ..context.session import Providers, begin_source, load_connectors, refuse
+from ..context.session import Providers, begin_source, confirm, load_connectors, refuse
 from ..views.terminal import say, wants_json
 
 if TYPE_CHECKING:
@@ -127,7 +126,11 @@ def approve(
         refuse(f"which one? held: {listed}; name the table" if held_tables else _NOTHING_HELD)
     row = held_tables[0]
     if not yes and removal is None:
-        _confirm(row)
+        changes = row["removal"].get("sample", ())
+        sample = "".join(f"\n  {change['key']}: {change.get('old')} → {change.get('new')}" for change in changes)
+        question = "Publish these changes?" if row["removal"].get("changed") else "Remove them?"
+        subject = f"{row['table']}: {row['detail']}"
+        confirm(f"{subject}{sample}\n{question}", f"{subject}; not a terminal: add --removal {row['removal']['id']}")
     approved = row["removal"]["id"]
     status = server.order(connector, "approve", table=row["table"], document={"removal": approved})
     if wants_json():
@@ -205,12 +208,3 @@ def _running_connectors(server: RemoteServer, names: Sequence[str], provider: Pr
     if missing := sorted(requested - connectors.keys()):
         refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {', '.join(connectors) or 'none'}")
     return [worker for name, worker in connectors.items() if not requested or name in requested]
-
-
-def _confirm(row: dict[str, Any]) -> None:
-    if not sys.stdin.isatty():
-        refuse(f"{row['table']}: {row['detail']}; not a terminal: add --removal {row['removal']['id']}")
-    changes = row["removal"].get("sample", ())
-    sample = "".join(f"\n  {change['key']}: {change.get('old')} → {change.get('new')}" for change in changes)
-    question = "Publish these changes?" if row["removal"].get("changed") else "Remove them?"
-    typer.confirm(f"{row['table']}: {row['detail']}{sample}\n{question}", abort=True, err=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ..context.flags import App, argument, flag, option
-from ..context.session import Providers, all_of, begin_source, load_connectors, refuse
+from ..context.session import Providers, all_of, begin_source, confirm, load_connectors, refuse
 from ..views.terminal import wants_json, warn
 from .operators import Yes
 
@@ -183,8 +180,8 @@ def _edit(
     written = not dry_run and bool(previews)
     if written and not wants_json():
         show_changes(config.name, previews, written=None)
-        if not yes and sys.stdin.isatty():
-            typer.confirm("Write this?", abort=True)
+        if not yes:
+            confirm("Write this?")
     if written:
         admin.write(decide, edit, force=force)
     show_changes(config.name, previews, written=written)

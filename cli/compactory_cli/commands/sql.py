@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..context.flags import App, argument, flag, option
-from ..context.session import begin, connected, refuse
+from ..context.session import begin, confirm, connected, refuse
 from ..views.tables import Column, Table, bold, print_lines, print_tables
-from ..views.terminal import fields, marked, print_json, say, wants_json, write
+from ..views.terminal import escape, fields, marked, print_json, say, wants_json, write
 from .operators import OnlyPrint, Yes, give_roles
 
 if TYPE_CHECKING:
@@ -164,24 +163,22 @@ def prune(
 
 
 def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, yes: bool) -> None:
-    from rich.markup import escape
-
     from compactory_connectors import schema
 
     def progress(text: str) -> None:
         if not wants_json():
             say(f"  [dim]•[/] {escape(text)}")
 
-    def confirm(plan: Plan) -> None:
+    def announce(plan: Plan) -> None:
         if not plan.steps or wants_json():
             return
         say(f"From now on Postgres refuses on {escape(plan.table)}:")
         for change in plan.refused_changes:
             say(f"  [yellow]![/] {escape(change)}")
-        if not yes and sys.stdin.isatty():
-            typer.confirm("Adopt it?", abort=True, err=True)
+        if not yes:
+            confirm("Adopt it?")
 
-    steps = schema.adopt(connection, adoption, progress, confirm=confirm)
+    steps = schema.adopt(connection, adoption, progress, confirm=announce)
     inspection = schema.inspect(connection, adoption.table)
     if wants_json():
         refused = {"refused": list(adoption.refused_changes)}
@@ -213,8 +210,6 @@ def _inspection_json(inspection: Inspection) -> dict[str, Any]:
 
 
 def _print_remedies(current: Status) -> None:
-    from rich.markup import escape
-
     if not all(m.applied_at for m in current.migrations):
         write("migrations are pending; apply them with: compactory sql install")
     for item in current.tables:

@@ -23,7 +23,7 @@ from compactory_api.http.listen import Listen, parse_proxies
 from compactory_api.mastered.servers import Servers
 from compactory_api.options import ServerOptions
 
-from .environment import Environment, read_environment
+from .environment import VARIABLES, Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
 from .settings_file import DirectorySettings, SettingsReader, StoreSettings
 
@@ -38,17 +38,6 @@ T = TypeVar("T")
 
 _DEFAULT_FILE = Path("compactory.toml")
 _DEFAULT_LISTEN = "127.0.0.1:8080"
-_HTTP_VARIABLES = {
-    "LISTEN": "listen",
-    "HTTP_READ_TOKEN": "read_token",
-    "HTTP_WRITE_TOKEN": "write_token",
-    "HTTP_ADMIN_TOKEN": "admin_token",
-    "HTTP_ADVERTISED": "advertised",
-    "HTTP_SERVERS": "servers",
-    "HTTP_SERVERS_SECRET": "servers_secret",
-    "HTTP_PROXIES": "proxies",
-}
-"""The variables that replace a key of [http]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,16 +204,16 @@ def _read_file(flags: Flags, environment: Environment) -> tuple[Path | None, dic
 
 def _replace_values(document: dict[str, Any], flags: Flags, environment: Environment) -> dict[tuple[str, str], str]:
     """Put the values of variables and flags into a document. Return their origins by section and key."""
-    variables = {("http", key): variable for variable, key in _HTTP_VARIABLES.items()} | {
-        ("postgres", "url"): "POSTGRES"
-    }
-    values = {place: environment.get(variable) for place, variable in variables.items()}
-    origins = {place: f"COMPACTORY_{variable}" for place, variable in variables.items() if values[place] is not None}
+    values: dict[tuple[str, str], str] = {}
+    origins: dict[tuple[str, str], str] = {}
+    for variable, place in VARIABLES.items():
+        if place is not None and (text := environment.get(variable)) is not None:
+            values[place], origins[place] = text, f"COMPACTORY_{variable}"
     if flags.postgres:
         values["postgres", "url"], origins["postgres", "url"] = flags.postgres, "--postgres"
-    for section, key in origins:
+    for (section, key), text in values.items():
         if isinstance(present := document.setdefault(section, {}), dict):
-            present[key] = values[section, key]
+            present[key] = text
     return origins | {("http", "url"): "COMPACTORY_URL"}
 
 

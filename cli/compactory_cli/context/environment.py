@@ -15,29 +15,29 @@ from pathlib import Path
 
 from compactory.kafka.properties import nearest_property
 
-__all__ = ["Environment", "read_environment"]
+__all__ = ["VARIABLES", "Environment", "read_environment"]
 
 _PREFIX = "COMPACTORY_"
 _KAFKA = "COMPACTORY_KAFKA_"
-_NAMES = tuple(
-    _PREFIX + name
-    for name in [
-        "CONFIG",
-        "KAFKA",
-        "POSTGRES",
-        "LISTEN",
-        "URL",
-        "LOG_LEVEL",
-        "LOG_FORMAT",
-        "HTTP_READ_TOKEN",
-        "HTTP_WRITE_TOKEN",
-        "HTTP_ADVERTISED",
-        "HTTP_SERVERS",
-        "HTTP_SERVERS_SECRET",
-        "HTTP_PROXIES",
-        "HTTP_ADMIN_TOKEN",
-    ]
-)
+VARIABLES: dict[str, tuple[str, str] | None] = {
+    "CONFIG": None,
+    "KAFKA": None,
+    "POSTGRES": ("postgres", "url"),
+    "LISTEN": ("http", "listen"),
+    "URL": None,
+    "LOG_LEVEL": None,
+    "LOG_FORMAT": None,
+    "HTTP_READ_TOKEN": ("http", "read_token"),
+    "HTTP_WRITE_TOKEN": ("http", "write_token"),
+    "HTTP_ADVERTISED": ("http", "advertised"),
+    "HTTP_SERVERS": ("http", "servers"),
+    "HTTP_SERVERS_SECRET": ("http", "servers_secret"),
+    "HTTP_PROXIES": ("http", "proxies"),
+    "HTTP_ADMIN_TOKEN": ("http", "admin_token"),
+}
+"""The variables after ``COMPACTORY_``, and the section and key of the file that they replace."""
+
+_NAMES = tuple(_PREFIX + name for name in VARIABLES)
 
 # Kubernetes sets these for a Service that happens to be called compactory, or compactory-kafka.
 # COMPACTORY_TEST_… name the servers of a user's tests.

@@ -83,12 +83,12 @@ class Flags:
     log_format: LogFormat | None = None
 
 
-_given: ContextVar[Flags] = ContextVar("flags")
+_flags: ContextVar[Flags] = ContextVar("flags")
 
 
 def given_flags() -> Flags:
     """Return the common options of the command that runs."""
-    return _given.get()
+    return _flags.get()
 
 
 def _print_version(is_requested: bool) -> None:
@@ -119,7 +119,7 @@ def root(
 
 
 def _use(flags: Flags) -> None:
-    _given.set(flags)
+    _flags.set(flags)
     use_json(flags.json)
 
 
@@ -136,8 +136,8 @@ class _TakesCommonOptions:
     def invoke(self, ctx: Any) -> Any:
         """Run the command with its own parameters; set the common ones."""
         names = [item.name for item in fields(Flags)]
-        given, before = {name: ctx.params.pop(name) for name in names}, given_flags()
-        _use(Flags(**{name: given[name] or getattr(before, name) for name in names}))
+        own, preceding = {name: ctx.params.pop(name) for name in names}, given_flags()
+        _use(Flags(**{name: own[name] or getattr(preceding, name) for name in names}))
         return super().invoke(ctx)  # type: ignore[misc]
 
 

@@ -5,11 +5,16 @@ Importing this module is fast, so all commands import it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, overload
+
+import typer
+
+from compactory.errors import ConfigError
 
 from ..views.terminal import warn
 from .flags import LogLevel, given_flags, option
@@ -27,6 +32,7 @@ __all__ = [
     "all_of",
     "begin",
     "begin_source",
+    "confirm",
     "connected",
     "load_connectors",
     "provider_files",
@@ -63,9 +69,15 @@ def begin_source(log_level: LogLevel = LogLevel.WARNING) -> Configuration:
 
 def refuse(problems: str | Iterable[str]) -> NoReturn:
     """Raise ConfigError for wrong arguments or settings."""
-    from compactory.errors import ConfigError
-
     raise ConfigError(problems)
+
+
+def confirm(question: str, refusal: str | None = None) -> None:
+    """Ask on a terminal. Elsewhere raise ConfigError with ``refusal``, or go on without one."""
+    if sys.stdin.isatty():
+        typer.confirm(question, abort=True, err=True)
+    elif refusal is not None:
+        refuse(refusal)
 
 
 class Problems:
@@ -76,8 +88,6 @@ class Problems:
 
     def of(self, check: Callable[[], A]) -> A | None:
         """Return the result of the check, or None if it raised ConfigError."""
-        from compactory.errors import ConfigError
-
         try:
             return check()
         except ConfigError as error:

@@ -20,12 +20,17 @@ __all__ = ["app"]
 
 _KAFKA_PORT = 19092
 _TIMEOUT = 60.0  # seconds that a start may take, as that of Postgres may on a slow disk
-_RESULTS = {
-    "stop postgres": "Postgres is down; lookups go on",
-    "start postgres": "Postgres is back; the source comes back by itself",
-    "stop kafka": "the broker is paused (SIGSTOP) and keeps its topics: clients see an outage, lookups go on",
-    "start kafka": "the broker runs again, with all its topics",
+_ORDERS = {
+    "stop postgres": (signal.SIGINT, "postgres", "Postgres is down; lookups go on"),
+    "start postgres": (signal.SIGUSR1, "demo", "Postgres is back; the source comes back by itself"),
+    "stop kafka": (
+        signal.SIGSTOP,
+        "kafka",
+        "the broker is paused (SIGSTOP) and keeps its topics: clients see an outage, lookups go on",
+    ),
+    "start kafka": (signal.SIGCONT, "kafka", "the broker runs again, with all its topics"),
 }
+"""The signal for each order, the process that gets it, and the result."""
 
 app = App(name="demo", no_args_is_help=False)
 
@@ -132,18 +137,13 @@ def _signal_server(action: Literal["stop", "start"], server: str) -> None:
             if owner is None
             else f"the demo (pid {owner}) takes no commands: it is starting, ending, or runs its steps (--check)",
         )
-    sign, name = {
-        "stop postgres": (signal.SIGINT, "postgres"),
-        "start postgres": (signal.SIGUSR1, "demo"),
-        "stop kafka": (signal.SIGSTOP, "kafka"),
-        "start kafka": (signal.SIGCONT, "kafka"),
-    }[f"{action} {server}"]
+    sign, name, result = _ORDERS[f"{action} {server}"]
     if (server in state["stopped"]) != (action == "stop"):
         os.kill(state["pids"][name], sign)
     while (server in state["stopped"]) != (action == "stop"):
         if not (state := home.state()) or time.perf_counter() - began > _TIMEOUT:
             raise Unreachable("demo", f"the demo could not {action} {server}; see what it prints")
         time.sleep(0.1)
-    result, elapsed = _RESULTS[f"{action} {server}"], round(time.perf_counter() - began, 4)
+    elapsed = round(time.perf_counter() - began, 4)
     document = {"action": action, "server": server, "result": result, "seconds": elapsed}
     answer(document, f"{result} ({seconds(elapsed)})")

@@ -98,7 +98,7 @@ class Stage:
 
     def close(self) -> None:
         """End all processes but the servers, side by side."""
-        self.broker.resume()
+        self.broker.signal(signal.SIGCONT)
         for child in self.children.values():
             child.signal(signal.SIGTERM)
         for child in self.children.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from pathlib import Path
 
 from compactory.errors import ConfigError, Unreachable, extra_remedy
@@ -16,7 +17,7 @@ from compactory.errors import ConfigError, Unreachable, extra_remedy
 from .kafka import KafkaServer, quick_start
 from .maven import kafka_lacks
 from .port import answers
-from .process import Process, Server
+from .process import Server
 
 __all__ = ["Broker", "embedded_broker", "new_broker"]
 
@@ -49,6 +50,11 @@ class Broker(Server):
 
     title = "embedded broker, memory only,"
 
+    def __init__(self, home: Path | None = None, *, port: int | None = None) -> None:
+        super().__init__("broker", home, port=port)
+        self._environment = {"RUST_LOG": "warn"}
+        self._stop_signal = signal.SIGKILL
+
     @property
     def address(self) -> str:
         """The bootstrap address."""
@@ -57,17 +63,15 @@ class Broker(Server):
     def launch(self) -> None:
         """Start the broker without waiting for it."""
         url = f"tcp://{self.address}"
-        command: list[str | Path] = [self._binary(), "broker", "--storage-engine", "memory://demo/"]
-        command += ["--listener-url", url, "--advertised-listener-url", url]
-        self._process = Process("broker", command, log=self.home / "broker.log", environment={"RUST_LOG": "warn"})
-        self._process.start()
+        self._command = [str(self._binary()), "broker", "--storage-engine", "memory://demo/"]
+        self._command += ["--listener-url", url, "--advertised-listener-url", url]
+        super().start()
 
     def start(self, timeout: float = 30.0) -> None:
         """Start the broker unless it runs, and wait until it listens. Raises Unreachable, also if its port is taken."""
-        if self._process is None or not self._process.running:
+        if not self.running:
             self.launch()
-        assert self._process is not None
-        self._process.wait_until(lambda: answers(self.port), timeout)
+        self.wait_until(lambda: answers(self.port), timeout)
 
     def _binary(self) -> Path:
         """Return the broker's binary; a copy if the installed file may not be executed."""

@@ -17,7 +17,7 @@ from compactory.errors import Unreachable
 
 from .maven import KAFKA_VERSION, QUICK, kafka_jars, locked
 from .port import free_port
-from .process import Process, Server
+from .process import Server
 
 __all__ = ["SHORT", "KafkaServer", "is_answering", "new_admin", "new_id", "quick_start"]
 
@@ -51,9 +51,8 @@ def _keep_classes(archive: Path, version: str) -> None:
     try:
         with suppress(Unreachable):
             server.start()
-            process = server.launch()
-            process.signal(signal.SIGTERM)
-            is_complete = process.wait(120) == 128 + signal.SIGTERM and partial.exists()
+            server.signal(signal.SIGTERM)
+            is_complete = server.wait(120) == 128 + signal.SIGTERM and partial.exists()
     finally:
         server.remove()
     if is_complete:
@@ -100,7 +99,7 @@ class KafkaServer(Server):
         heap: str = "640m",
         version: str = KAFKA_VERSION,
     ) -> None:
-        super().__init__(home, port=port)
+        super().__init__("kafka", home, port=port)
         self._controller = free_port()
         self._own_settings = dict(settings or {})
         self._java = java
@@ -119,21 +118,20 @@ class KafkaServer(Server):
 
     def start(self, timeout: float = 90.0) -> None:
         """Format the storage on first use, start, and wait until the broker answers. Does nothing while it runs."""
-        self.launch().wait_until(lambda: is_answering(self.client()), timeout)
+        self.launch()
+        self.wait_until(lambda: is_answering(self.client()), timeout)
 
-    def launch(self) -> Process:
+    def launch(self) -> None:
         """Start without waiting for the first answer. The process ends with the thread that calls this."""
-        if self._process is None:
+        if not self._command:
             java = (*SHORT, *quick_start(self._version)) if self._java is None else self._java
             jars, config = kafka_jars(self._version), self.home / "server.properties"
             self.home.mkdir(parents=True, exist_ok=True)
             config.write_text("".join(f"{name}={value}\n" for name, value in self._properties().items()))
             self._format(jars, config)
-            command = ["java", f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *java]
-            command += ["-cp", f"{jars}/*", "kafka.Kafka", str(config)]
-            self._process = Process("kafka", command, log=self.home / "kafka.log", folder=self.home)
-        self._process.start()
-        return self._process
+            self._command = ["java", f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *java]
+            self._command += ["-cp", f"{jars}/*", "kafka.Kafka", str(config)]
+        super().start()
 
     def create_coordinator_topics(self) -> None:
         """Create the topics that the first transaction and the first consumer group would wait for, some seconds."""
@@ -142,11 +140,6 @@ class KafkaServer(Server):
         admin = new_admin(self.client())
         for created in admin.create_topics(topics).values():
             created.result()
-
-    def stop(self) -> None:
-        """End the server in order; its log stays."""
-        if self._process:
-            self._process.stop()
 
     def remove(self) -> None:
         """Kill the server and delete its folder."""

@@ -9,7 +9,7 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from compactory.errors import ConfigError, Unreachable, extra_remedy
@@ -35,7 +35,8 @@ def open_to_all(folder: Path) -> bool:
 class PostgresServer(Server):
     """PostgreSQL with the superuser ``postgres`` and no password.
 
-    PostgreSQL refuses to run as root, so root hands it to the user ``nobody``.
+    PostgreSQL refuses to run as root, so root hands it to the user ``nobody``. A stop is fast: open transactions are
+    rolled back, the data stays.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class PostgresServer(Server):
         binaries: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(home, port=port)
+        super().__init__("postgres", home, port=port)
+        self._environment = {"LC_ALL": "C", "TZ": "UTC"}
+        self._stop_signal = signal.SIGINT
         self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
         self._binaries = binaries or embedded_binaries()
         self._data = self.home / "data"
@@ -81,8 +84,14 @@ class PostgresServer(Server):
         if (self._data / "PG_VERSION").exists():
             return
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale"]
-        command: list[str | Path] = [self._binaries / "initdb", "-D", self._data, *options]
-        self._initdb = self._child("initdb", command)
+        self._initdb = Process(
+            "initdb",
+            [self._binaries / "initdb", "-D", self._data, *options],
+            log=self.home / "initdb.log",
+            environment=self._environment,
+            user=self._user,
+            folder=self.home,
+        )
         self._initdb.start()
 
     def start(self, timeout: float = 60.0) -> None:
@@ -90,16 +99,15 @@ class PostgresServer(Server):
         self.prepare()
         if self._initdb is not None and self._initdb.wait():
             raise Unreachable("postgres", f"initdb failed:\n{self._initdb.tail()}")
-        self._process = self._child("postgres", [self._binaries / "postgres", "-D", self._data, *self._arguments])
-        self._process.start()
-        self._process.wait_until(self._accepts, timeout)
+        self._command = [str(part) for part in (self._binaries / "postgres", "-D", self._data, *self._arguments)]
+        super().start()
+        self.wait_until(self._accepts, timeout)
 
-    def stop(self) -> None:
-        """Shut down fast: open transactions are rolled back, the data stays."""
+    def stop(self, timeout: float = 20.0) -> None:
+        """End the server, and an ``initdb`` that still runs."""
         if self._initdb and self._initdb.running:
             self._initdb.kill()
-        if self._process:
-            self._process.stop(signal.SIGINT)
+        super().stop(timeout)
 
     def _refuse_closed(self) -> None:
         closed = [folder for folder in self.home.resolve().parents if not open_to_all(folder)]
@@ -120,17 +128,6 @@ class PostgresServer(Server):
                     shutil.copytree(folder, self.home / "site" / folder.name, symlinks=True, dirs_exist_ok=True)
             return self.home / "site" / binaries.relative_to(package.parent)
         return binaries
-
-    def _child(self, name: str, command: Sequence[str | Path]) -> Process:
-        """Return a process of the server's user, in a folder that it may enter."""
-        return Process(
-            name,
-            command,
-            log=self.home / f"{name}.log",
-            environment={"LC_ALL": "C", "TZ": "UTC"},
-            user=self._user,
-            folder=self.home,
-        )
 
     def _accepts(self) -> bool:
         """Return True if the server accepts connections."""

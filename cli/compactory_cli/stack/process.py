@@ -51,6 +51,7 @@ class Process:
         self._environment = dict(environment or {})
         self._user = user
         self._folder = folder
+        self._stop_signal = signal.SIGTERM
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,11 +105,11 @@ class Process:
                 raise Unreachable(self.name, f"{self.name} is not ready after {timeout:.0f} s:\n{self.tail()}")
             time.sleep(0.02)
 
-    def stop(self, sign: signal.Signals = signal.SIGTERM, timeout: float = 20.0) -> None:
+    def stop(self, timeout: float = 20.0) -> None:
         """Ask the child to end, and kill it after ``timeout`` seconds. Safe to call twice."""
         if not self.running or self._child is None:
             return
-        self._child.send_signal(sign)
+        self._child.send_signal(self._stop_signal)
         try:
             self._child.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -154,45 +155,13 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
 
-class Server:
-    """A server on 127.0.0.1 in a folder of its own. Not thread-safe; see :class:`Process` about the starting thread.
+class Server(Process):
+    """A server on 127.0.0.1 in a folder of its own, which :meth:`remove` deletes; by default a temporary one."""
 
-    ``home`` is made (a temporary folder by default) and removed by :meth:`remove`.
-    """
-
-    def __init__(self, home: Path | None = None, *, port: int | None = None) -> None:
+    def __init__(self, name: str, home: Path | None = None, *, port: int | None = None) -> None:
         self.home = home or Path(tempfile.mkdtemp(prefix="compactory-server-"))
         self.port = port or free_port()
-        self._process: Process | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        return self._process.pid if self._process else None
-
-    @property
-    def running(self) -> bool:
-        """Return True while the server runs."""
-        return self._process is not None and self._process.running
-
-    @property
-    def is_paused(self) -> bool:
-        """Return True while a SIGSTOP keeps the server from answering."""
-        return self._process is not None and self._process.is_paused
-
-    def resume(self) -> None:
-        """Continue after a SIGSTOP."""
-        if self._process:
-            self._process.signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """Crash the server: SIGKILL to its process and all children."""
-        if self._process:
-            self._process.kill()
-
-    def stop(self) -> None:
-        """End the server."""
-        self.kill()
+        super().__init__(name, (), log=self.home / f"{name}.log", folder=self.home)
 
     def remove(self) -> None:
         """End the server and delete its folder."""

@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from rich.markup import escape
-
-from .terminal import error_output, number
+from .terminal import error_output, escape, number
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -49,7 +47,7 @@ class ProgressLines:
             self._status.start()
 
 
-class LoadingLine:
+class LoadingLine(ProgressLines):
     """A line on stderr while its block runs; if stderr is not a terminal, a log line every 5 seconds.
 
     Pass ``update`` to a store as ``on_progress``. Belongs to the thread that runs the block. ``logs`` is False if the
@@ -57,22 +55,19 @@ class LoadingLine:
     """
 
     def __init__(self, name: str, *, logs: bool = True) -> None:
+        super().__init__()
         self._name = name
         self._logs = logs and not error_output().is_terminal
         self._logged_at = time.monotonic()
-        self._lines = ProgressLines()
 
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # shown at every log level: a load takes minutes
-        self._lines.show([self._name])
+        self.show([self._name])
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self._lines.show(())
 
     def update(self, loading: Loading) -> None:
         """Show the load's progress."""
-        self._lines.show([f"{self._name}  {_loading_text(loading)}"])
+        self.show([f"{self._name}  {_loading_text(loading)}"])
         if self._logs and time.monotonic() - self._logged_at >= _LOG_EVERY:
             self._logged_at = time.monotonic()
             log.info("%s: %s", self._name, loading)

@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from .moment import ago
 from .offsets_view import offsets_table
 from .tables import Column, Table, bold, print_tables
-from .terminal import fields, marked, number, print_facts, print_json, say, span, wants_json, warn, write
+from .terminal import escape, fields, marked, number, print_facts, print_json, say, span, wants_json, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:

@@ -54,25 +54,24 @@ def run_load(
     """
     configuration = begin()
     options = _spark_options(master, conf or ())
-    from .load import LoadCommand
+    from .load import load
 
-    LoadCommand(
-        configuration=configuration,
-        options=options,
-        sources=sources,
-        directory=directory,
-        to=to,
+    load(
+        configuration,
+        options,
+        directory,
+        to,
         rules_file=rules,
+        report_file=report,
+        load_id=load_id,
+        limits={"--max-rejects": max_rejects, "--max-deactivate": max_deactivate},
+        providers=provider or (),
         mode=mode,
+        form=form,
+        sources=sources,
         dry_run=dry_run,
         rejects=rejects,
-        max_rejects=max_rejects,
-        max_deactivate=max_deactivate,
-        load_id=load_id,
-        report_file=report,
-        format=form,
-        providers=provider or (),
-    ).run()
+    )
 
 
 @app.command("export")
