@@ -315,12 +315,12 @@ def test_what_a_store_is_told(folder: Path) -> None:
     assert loaded(toml).store_options == {"missing_topic": "wait", "start_timeout": 90, "polling_timeout": 1.5}
     disk = 'backend = "rocksdb"\npath = "data"\nstart_stale = true\n'
     assert loaded(toml + disk).store_options["start_stale"] is True
-    backend = loaded(toml + disk).backend()
+    backend = loaded(toml + disk).backend
     assert isinstance(backend, RocksDB)
     saved = '[store]\npath = "data"\nsave_every = 60\nstart_stale = true\n'
-    assert isinstance(loaded(saved).backend(), Memory)
+    assert isinstance(loaded(saved).backend, Memory)
     with pytest.raises(ConfigError, match="save_every must be a number of seconds above 0"):
-        loaded(saved.replace("60", "0")).backend()
+        loaded(saved.replace("60", "0"))
     strict = loaded('[directories.d]\nmax_age = 60\non_stale = "raise"\nkeep_changes = true').directories["d"].directory
     assert (strict.max_age, strict.on_stale, strict.keep_changes) == (60, "raise", True)
 
@@ -362,8 +362,8 @@ def test_the_rules_of_a_directory_mastered_in_kafka(folder: Path) -> None:
 
 def test_a_store_on_disk(folder: Path) -> None:
     """The folder is relative to the file; what is wrong with its settings is told with the place."""
-    assert loaded("").backend() is None
-    assert loaded('[store]\nbackend = "memory"').backend() is None
+    assert loaded("").backend is None
+    assert loaded('[store]\nbackend = "memory"').backend is None
     toml = """
         [store]
         backend = "rocksdb"
@@ -371,12 +371,12 @@ def test_a_store_on_disk(folder: Path) -> None:
         block_cache_bytes = 1048576
         compression = "zstd"
     """
-    backend = loaded(toml).backend()
+    backend = loaded(toml).backend
     assert isinstance(backend, RocksDB)
     assert backend.path == Path("data")
     assert not backend.path.exists()
     with pytest.raises(ConfigError) as refused:
-        loaded(toml.replace("zstd", "zip")).backend()
+        loaded(toml.replace("zstd", "zip"))
     assert refused.value.problems == [
         "compactory.toml: [store] compression must be one of none, lz4, zstd, snappy, not 'zip'"
     ]

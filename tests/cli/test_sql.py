@@ -9,7 +9,7 @@ import subprocess
 import psycopg
 import pytest
 
-from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Shell
+from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Shell, in_process
 
 ADOPT = ("sql", "adopt", "terminal_acquirer", "--key", "terminal_id", "--active", "is_active")
 
@@ -51,7 +51,8 @@ def test_adopt_says_each_step_and_may_run_again(sql: Shell, terminals: str) -> N
     assert outcome.json["steps"] == []
     assert outcome.json["adopted"] is True
     [table] = sql("sql", "status", "--json").json["tables"]
-    assert (table["key"], table["active"], table["notifies"]) == (["terminal_id"], "is_active", True)
+    adoption = table["adoption"]
+    assert (adoption["key"], adoption["active"], table["notify"]) == (["terminal_id"], "is_active", True)
     assert "public.terminal_acquirer   terminal_id   is_active   yes       yes" in sql("sql", "status").out
 
 
@@ -74,7 +75,7 @@ def test_what_adoption_refuses_to_the_application_is_said_before_it_changes_anyt
     assert sql(*ADOPT, "--json").json["refused"] == list(REFUSED)
     allowed = sql(*ADOPT, "--allow-deletes", "--json")
     assert allowed.json["refused"] == list(REFUSED[:2])
-    assert sql("sql", "status", "--json").json["tables"][0]["allow_deletes"] is True
+    assert sql("sql", "status", "--json").json["tables"][0]["adoption"]["allow_deletes"] is True
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n", 130), ("y", 0)])
@@ -124,7 +125,7 @@ def test_adopt_can_print_its_sql_and_change_nothing(sql: Shell, terminals: str) 
     with psycopg.connect(terminals, autocommit=True) as connection:
         connection.execute(outcome.out.encode()[: outcome.out.encode().index(b"-- Builds:")])
     [table] = sql("sql", "status", "--json").json["tables"]
-    assert table["notifies"] is False
+    assert table["notify"] is False
 
 
 @pytest.mark.parametrize(
@@ -169,23 +170,22 @@ def test_a_role_without_rights_is_told_so(compactory: Shell, guarded: str) -> No
     assert "permission denied" in outcome.err
 
 
-def test_a_malformed_url_is_told_without_it(compactory: Shell) -> None:
-    outcome = compactory("sql", "status", COMPACTORY_POSTGRES="postgresql://u:s3cr3t@[h/db")
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: COMPACTORY_POSTGRES: not a valid Postgres URL")
+@pytest.mark.parametrize(
+    ("url", "code", "text"),
+    [
+        (None, 2, "which database? give --postgres"),
+        ("postgresql://u:s3cr3t@[h/db", 2, "error: COMPACTORY_POSTGRES: not a valid Postgres URL"),
+        (f"postgresql://u:s3cr3t@{NOBODY_HOME}/db", 3, "was not reached"),
+    ],
+)
+def test_a_database_that_is_not_named_or_not_there(url: str | None, code: int, text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if url is not None:
+            patch.setenv("COMPACTORY_POSTGRES", url)
+        outcome = in_process("sql", "status")
+    assert outcome.code == code
+    assert text in outcome.err
     assert "s3cr3t" not in outcome.err
-
-
-def test_a_database_that_is_not_there_is_exit_code_3(compactory: Shell) -> None:
-    outcome = compactory("sql", "status", "--postgres", f"postgresql://{NOBODY_HOME}/db", "--json")
-    assert outcome.code == 3
-    assert outcome.error["system"] == "Postgres"
-
-
-def test_without_a_database_the_ways_to_name_one_are_told(compactory: Shell) -> None:
-    outcome = compactory("sql", "status")
-    assert outcome.code == 2
-    assert "which database? give --postgres" in outcome.err
 
 
 def test_prune_says_why_it_keeps_what_it_keeps(sql: Shell, terminals: str, kafka: str) -> None:

@@ -55,7 +55,6 @@ def serve(
     directories = [configuration.directory(name) or Directory(name) for name in chosen]
     problems.add(rule_problems(directories))
     kafka = problems.of(configuration.kafka)
-    backend = problems.of(configuration.backend)
     place = problems.of(partial(Listen.parse, listen or configuration.listen))
     host = place.host if place is not None else "localhost"
     access = problems.of(partial(Access.for_listener, host, configuration.tokens, no_auth=no_auth))
@@ -65,7 +64,7 @@ def serve(
     assert access is not None
     with place.bind() as bound:
         url = f"http://{Listen(place.host, bound.getsockname()[1])}"
-        line = LoadingLine("loading", logs=False)
+        line = LoadingLine("loading")
         mounted = None
         if with_console:
             from compactory_console import Console
@@ -76,7 +75,7 @@ def serve(
             GlobalStore(
                 kafka.properties(),
                 directories,
-                backend=backend,
+                backend=configuration.backend,
                 on_progress=line.update,
                 **configuration.store_options,
             ),

@@ -8,14 +8,14 @@ import typer
 
 from ..context.flags import App, argument, flag, option
 from ..context.session import begin, confirm, connected, refuse
-from ..views.tables import Column, Table, bold, print_lines, print_tables
+from ..views.tables import Column, Table, bold, document, print_lines, print_tables
 from ..views.terminal import escape, fields, marked, print_json, say, wants_json, write
 from .operators import OnlyPrint, Yes, give_roles
 
 if TYPE_CHECKING:
     import psycopg
 
-    from compactory_connectors.schema import Adoption, Inspection, Plan, Status
+    from compactory_connectors.schema import Adoption, Plan, Status
 
 __all__ = ["app"]
 
@@ -66,7 +66,7 @@ def show_sql_status() -> None:
         current = schema.status(connection)
     print_tables(
         Table("migrations", current.migrations, _MIGRATIONS),
-        Table("tables", current.tables, _TABLES, "no table is adopted", _inspection_json),
+        Table("tables", current.tables, _TABLES, "no table is adopted"),
         healthy=current.healthy,
     )
     if not wants_json():
@@ -182,7 +182,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, yes: bool
     inspection = schema.inspect(connection, adoption.table)
     if wants_json():
         refused = {"refused": list(adoption.refused_changes)}
-        print_json({"steps": [step.title for step in steps]} | _inspection_json(inspection) | refused)
+        print_json({"steps": [step.title for step in steps]} | document(inspection) | refused)
         return
     text = "is adopted" if steps else "was adopted already: nothing to do"
     say(f"[green]✓[/] {escape(inspection.table)} {text}")
@@ -196,17 +196,6 @@ def _print_script(plan: Plan) -> None:
         print_json({"table": plan.table, "steps": [step.title for step in plan.steps], "sql": script})
     else:
         print(script, end="")
-
-
-def _inspection_json(inspection: Inspection) -> dict[str, Any]:
-    adoption = inspection.adoption
-    return {
-        "notifies": inspection.notify,
-        "key": adoption.key if adoption else None,
-        "active": adoption.active if adoption else None,
-        "allow_deletes": adoption.allow_deletes if adoption else None,
-        **fields(inspection, "table", "adopted", "problems", "remedy"),
-    }
 
 
 def _print_remedies(current: Status) -> None:

@@ -25,7 +25,7 @@ from compactory_api.options import ServerOptions
 
 from .environment import VARIABLES, Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
-from .settings_file import DirectorySettings, SettingsReader, StoreSettings
+from .settings_file import DirectorySettings, SettingsReader
 
 if TYPE_CHECKING:
     from compactory_connectors.postgres.jdbc_url import Connection
@@ -62,6 +62,8 @@ class Configuration:
     """The section [console]: servers, token, prefix."""
     topic_defaults: tuple[int, int]
     """Partitions and replicas of topics that `topic create` makes; -1: the broker's default."""
+    backend: Backend | None
+    """The backend of [store]."""
     store_options: Mapping[str, Any]
     """The other options of [store], for ``serve``."""
     log_level: LogLevel | None
@@ -69,7 +71,6 @@ class Configuration:
     _kafka: Kafka | None
     _postgres: str | None = field(repr=False)
     _postgres_origin: str
-    _store: StoreSettings | None
 
     def kafka(self) -> Kafka:
         """Return the cluster. Raises ConfigError if it is not configured."""
@@ -114,19 +115,6 @@ class Configuration:
         """Return True if a cluster is configured."""
         return self._kafka is not None
 
-    def backend(self) -> Backend | None:
-        """Return the backend of [store]; None without one. Raises ConfigError."""
-        if self._store is None:
-            return None
-        from compactory import Memory, RocksDB
-
-        try:
-            if self._store.backend == "memory":
-                return Memory(self._store.path, **self._store.settings)
-            return RocksDB(self._store.path or "", **self._store.settings)
-        except ConfigError as error:
-            raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
-
     def chosen(self, names: Iterable[str], command: str) -> list[str]:
         """Return these names without repetitions, else all of compactory.toml. Raises ConfigError if there are none."""
         chosen_names = list(dict.fromkeys(names)) or list(self.directories)
@@ -150,7 +138,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
     origins = _replace_values(document, flags, environment)
     reader = SettingsReader(path, document, origins)
     postgres, http = reader.section("postgres"), reader.section("http")
-    store, store_options = reader.store()
+    backend, store_options = reader.store()
     clients = tuple(reader.clients(http.pop("clients", {})))
     directories, topic_defaults, console = reader.directories(), reader.topic_defaults(), reader.console()
     reader.problems += environment.problems
@@ -174,9 +162,9 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         tokens=_tokens(reader, http, clients),
         console=console,
         topic_defaults=topic_defaults,
+        backend=backend,
         store_options=store_options,
         _kafka=kafka,
-        _store=store,
         _postgres=postgres.get("url"),
         _postgres_origin=reader.origin("postgres", "url"),
     )

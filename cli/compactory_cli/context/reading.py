@@ -40,7 +40,7 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
     """
     to_read = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in to_read}))
-    line = LoadingLine(f"reading {topics}", logs=configuration.log_level is None)
+    line = LoadingLine(f"reading {topics}")
     properties = configuration.kafka().properties()
     store = GlobalStore(properties, to_read, on_progress=line.update, unusable_directory="serve")
     with line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +16,10 @@ from compactory.options import StoreOptions
 from compactory_mastered.rules import WriteRules, rule_problems
 
 if TYPE_CHECKING:
+    from compactory.storage.backend import Backend
     from compactory_api.http.access import Client
 
-__all__ = ["DirectorySettings", "SettingsReader", "StoreSettings"]
+__all__ = ["DirectorySettings", "SettingsReader"]
 
 T = TypeVar("T")
 Section = Mapping[str, Any]
@@ -97,15 +98,6 @@ class DirectorySettings:
 
     directory: Directory[dict[str, Any]]
     connector: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
-    """A section ``[store]`` that keeps entries on disk: backend, folder, arguments of `RocksDB` or `Memory`."""
-
-    backend: str
-    path: Path | None
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SettingsReader:
@@ -203,8 +195,10 @@ class SettingsReader:
                 good = {directory: Scope[scope.upper()] for directory, scope in scopes.items() if scope in _SCOPES}
                 yield Client(name=name, token=token.rstrip("\r\n"), scopes=good)
 
-    def store(self) -> tuple[StoreSettings | None, dict[str, Any]]:
-        """Return the backend's settings, None without any, and the other options of the store."""
+    def store(self) -> tuple[Backend | None, dict[str, Any]]:
+        """Return the backend, None if the section says nothing of it, and the other options of the store."""
+        from compactory import Memory, RocksDB
+
         values = self.section("store")
         options = {key: values.pop(key) for key in _STORE_OPTIONS if key in values}
         for key, problem in StoreOptions(**options).problems():
@@ -213,18 +207,17 @@ class SettingsReader:
         if backend not in _BACKENDS:
             self.problem("store", "backend", f"{backend!r} is not a backend{nearest_or_all(backend, _BACKENDS)}")
             return None, options
-        for key in values:
-            if key not in _BACKENDS[backend]:
-                self.problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
+        for key in values.keys() - _BACKENDS[backend].keys():
+            self.problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
+            del values[key]
         of_memory = backend == "memory"
         needs_folder = not of_memory or options.get("start_stale") or "save_every" in values
         if needs_folder and not folder and (folder is not None or "path" not in self._document.get("store", {})):
             requirement = f'the backend "{backend}" needs a folder' + (" for that" if of_memory else "")
             self.problem("store", "path", f'{requirement}: path = "/var/lib/compactory"')
-        if not folder and not values:
+        if not folder:
             return None, options
-        path = self._folder / folder if folder else None
-        return StoreSettings(backend=backend, path=path, settings=values), options
+        return self.attempt("store", Memory if of_memory else RocksDB, self._folder / folder, **values), options
 
     def directories(self) -> dict[str, DirectorySettings]:
         """Return the directories by name."""

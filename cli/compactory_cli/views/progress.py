@@ -1,9 +1,7 @@
-"""Progress of loads: a line with rate and remaining time on a terminal, else log lines."""
+"""Progress of loads on a terminal: a line with rate and remaining time."""
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
@@ -16,10 +14,6 @@ if TYPE_CHECKING:
     from compactory_connectors.source.status.status import SourceStatus
 
 __all__ = ["LoadingLine", "ProgressLines", "lines_of_loads"]
-
-log = logging.getLogger("compactory.loading")
-
-_LOG_EVERY = 5.0  # seconds between two log lines
 
 
 class ProgressLines:
@@ -48,29 +42,19 @@ class ProgressLines:
 
 
 class LoadingLine(ProgressLines):
-    """A line on stderr while its block runs; if stderr is not a terminal, a log line every 5 seconds.
+    """The line of a store that loads; pass ``update`` to the store as ``on_progress``."""
 
-    Pass ``update`` to a store as ``on_progress``. Belongs to the thread that runs the block. ``logs`` is False if the
-    store's own log lines are shown.
-    """
-
-    def __init__(self, name: str, *, logs: bool = True) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
-        self._logs = logs and not error_output().is_terminal
-        self._logged_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        log.setLevel(logging.INFO)  # shown at every log level: a load takes minutes
         self.show([self._name])
         return self
 
     def update(self, loading: Loading) -> None:
         """Show the load's progress."""
         self.show([f"{self._name}  {_loading_text(loading)}"])
-        if self._logs and time.monotonic() - self._logged_at >= _LOG_EVERY:
-            self._logged_at = time.monotonic()
-            log.info("%s: %s", self._name, loading)
 
 
 def lines_of_loads(statuses: Iterable[SourceStatus]) -> list[str]:
