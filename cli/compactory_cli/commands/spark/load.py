@@ -28,7 +28,7 @@ from ...context.configuration import Configuration
 from ...context.failure import StepFailed
 from ...context.session import Problems
 from ...views.terminal import number, print_json, print_table, printable, wants_json, write
-from .targets import TopicAim, aim_at, aims_of_references, reference_frame
+from .targets import Aim, TopicAim, aim_at, aims_of_references, reference_frame
 
 __all__ = ["load"]
 
@@ -81,27 +81,18 @@ def load(
         mode=Mode(mode),
         source=plan_options["sources"],
     )
+    plan_options |= {
+        "format": FileFormat(form) if form else None,
+        "rules": rules,
+        "references": partial(reference_frame, references),
+        "whole": isinstance(aim, TopicAim),
+        "mode": report.mode,
+        "max_rejects": parsed.get("--max-rejects"),
+    }
+    if limit := parsed.get("--max-deactivate") or aim.limit:
+        plan_options["max_deactivate"] = limit
     try:
-        aim.check()
-        log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
-        # while Spark's JVM starts
-        start_thread("import-load", import_module, "compactory_connectors.spark.load_job")
-        with spark_failures(), session(f"compactory load {directory}", options) as spark:
-            from compactory_connectors.spark.load_job import Load, Plan
-
-            if limit := parsed.get("--max-deactivate") or aim.limit:
-                plan_options["max_deactivate"] = limit
-            plan = Plan(
-                format=FileFormat(form) if form else None,
-                rules=rules,
-                references=partial(reference_frame, references),
-                whole=isinstance(aim, TopicAim),
-                mode=report.mode,
-                max_rejects=parsed.get("--max-rejects"),
-                **plan_options,
-            )
-            with closing(aim.target(spark, report.load_id)) as target:
-                Load(spark, target, plan, report).run()
+        _load(aim, plan_options, options, report)
     except BaseException as error:
         report.why = str(error) or type(error).__name__
         raise
@@ -112,6 +103,19 @@ def load(
     _show_report(report)
     if report.outcome is Outcome.REFUSED:
         raise StepFailed(f"nothing was written: {report.why}")
+
+
+def _load(aim: Aim, plan_options: Mapping[str, Any], options: SparkOptions, report: LoadReport) -> None:
+    """Start Spark, load, and fill the report."""
+    aim.check()
+    log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
+    # while Spark's JVM starts
+    start_thread("import-load", import_module, "compactory_connectors.spark.load_job")
+    with spark_failures(), session(f"compactory load {report.directory}", options) as spark:
+        from compactory_connectors.spark.load_job import Load, Plan
+
+        with closing(aim.target(spark, report.load_id)) as target:
+            Load(spark, target, Plan(**plan_options), report).run()
 
 
 def _check_report_file(path: Path | None) -> None:
