@@ -42,9 +42,9 @@ def run() -> None:
         print(f"compactory {version('compactory')}")
         return
     try:
-        from .main import run as main
+        from .main import run_app
 
-        main()
+        run_app()
     except KeyboardInterrupt:  # while the commands are imported
         sys.exit(130)
     except ModuleNotFoundError as error:

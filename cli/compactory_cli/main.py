@@ -24,7 +24,7 @@ from .commands.spark import command as spark
 from .context.flags import App, root
 from .demo import command as demo
 
-__all__ = ["app", "run"]
+__all__ = ["app", "run_app"]
 
 app = App(
     name="compactory",
@@ -56,7 +56,7 @@ app.add_typer(topic.app)
 app.add_typer(demo.app)
 
 
-def run() -> None:
+def run_app() -> None:
     """Run the command line and exit: the entry point of the ``compactory`` script."""
     sys.exit(_run())
 
