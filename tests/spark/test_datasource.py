@@ -285,6 +285,15 @@ def test_the_schema_of_all_values_is_found_by_tasks(spark: SparkSession, topics:
     assert infer_schema(spark, topics.create(), kafka=topics.address).fields == []
 
 
+def test_the_schema_has_fields_of_older_values_where_those_are_read(spark: SparkSession, topics: Topics) -> None:
+    name = topics.create()
+    topics.produce(name, ("a", '{"former": 1}'), ("a", '\n\t {"n": 2}'), ("gone", '{"x": 1}'), ("gone", None))
+
+    assert infer_schema(spark, name, kafka=topics.address).simpleString() == "struct<n:bigint>"
+    all_of_it = infer_schema(spark, name, kafka=topics.address, versions=True)
+    assert all_of_it.simpleString() == "struct<former:bigint,n:bigint,x:bigint>"
+
+
 def test_a_view_of_sql_is_a_directory(spark: SparkSession, topics: Topics) -> None:
     name = topics.create()
     topics.produce(name, ("a", '{"n": 1}'), ("b", '{"n": 2}'))

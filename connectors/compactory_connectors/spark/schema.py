@@ -31,20 +31,28 @@ def infer_schema(
     topic: str | None = None,
     envelope: Envelope = "none",
     at: str | None = None,
+    versions: bool = False,
 ) -> StructType:
     """Return the fields of all JSON values of a topic, each with the type that holds its values, in order of names.
 
-    Spark's tasks read the topic once, old versions included; the driver gets the schema alone. Give the result to
-    ``spark.read.format("compactory").schema(…)``. ``kafka``: servers, or the client's properties; default: the
-    variable ``COMPACTORY_KAFKA``. A warning names fields without a column. Raises ConfigError, Unreachable.
+    Spark's tasks read the topic once; the driver gets the schema alone. Give the result to
+    ``spark.read.format("compactory").schema(…)``. ``versions``: also of older values, as streams and the option
+    ``versions`` read them. ``kafka``: servers, or the client's properties; default: the variable ``COMPACTORY_KAFKA``.
+    A warning names fields without a column. Raises ConfigError, Unreachable.
     """
     register(spark)
     options = options_of(kafka, "infer_schema", {"topic": topic or directory, "at": at})
-    records = spark.read.format("compactory").options(**options).option("raw", "true").schema("value binary").load()
-    text = f.try_validate_utf8(f.col("value").cast("string"))
-    payloads = records.select(_payload(f.try_parse_json(text), envelope).alias("payload"))
-    objects = payloads.where(f.schema_of_variant("payload").startswith("OBJECT"))
-    [row] = objects.select(f.schema_of_variant_agg("payload")).collect()
+    reader = spark.read.format("compactory").options(**options)
+    if versions:
+        records = reader.option("raw", "true").schema("value binary").load().toDF("_value")
+    else:
+        records = reader.schema("_value binary, _error string").load()
+    texts = records.select(f.try_validate_utf8(f.col("_value").cast("string")).alias("text"))
+    objects = texts.where(f.ltrim("text", f.lit(" \t\r\n")).startswith("{"))  # the schema of each value costs more
+    payloads = objects.select(_payload(f.try_parse_json("text"), envelope).alias("payload"))
+    if envelope != "none":
+        payloads = payloads.where(f.schema_of_variant("payload").startswith("OBJECT"))
+    [row] = payloads.select(f.schema_of_variant_agg("payload")).collect()
     try:
         columns, without_column = columns_of_variant(row[0] or "VOID")
     except ValueError as error:
