@@ -33,7 +33,7 @@ def topic(kafka: str, unique: Callable[[str], str]) -> str:
     return name
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=["classic", pytest.param("consumer", marks=pytest.mark.proof)])
 def protocol(request: pytest.FixtureRequest) -> str:
     if request.param == "consumer":
         needs(4)
