@@ -15,9 +15,9 @@ from compactory.write.delivery import Record
 from compactory.write.operation import Operation, OperationBatch, Written, WrittenBatch
 from compactory_mastered.rules import WriteRules
 
-__all__ = ["RememberedAnswers"]
+__all__ = ["ANSWER_PREFIX", "RememberedAnswers"]
 
-_PREFIX = "answer:"  # of record keys in the topic of answers
+ANSWER_PREFIX = "answer:"  # of record keys in the topic of answers
 _MAX_EXPIRED = 1000  # expired answers that are forgotten in one transaction
 
 
@@ -31,7 +31,9 @@ class RememberedAnswers:
     def __init__(self, records: Mapping[str, bytes], rules: WriteRules) -> None:
         self._rules = rules
         stored = [
-            (orjson.loads(value)["until"], key, value) for key, value in records.items() if key.startswith(_PREFIX)
+            (orjson.loads(value)["until"], key, value)
+            for key, value in records.items()
+            if key.startswith(ANSWER_PREFIX)
         ]
         self._answers = OrderedDict((key.encode(), (until, value)) for until, key, value in sorted(stored))
         self._bytes = sum(len(record_key) + len(value) for record_key, (_, value) in self._answers.items())
@@ -94,7 +96,7 @@ class RememberedAnswers:
 
 
 def _record_key(request: Operation | OperationBatch) -> bytes:
-    return f"{_PREFIX}{request.idempotency_key}".encode()
+    return f"{ANSWER_PREFIX}{request.idempotency_key}".encode()
 
 
 def _batch_fields(request: Operation | OperationBatch, written: WrittenBatch) -> dict[str, Any]:

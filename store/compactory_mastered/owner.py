@@ -17,16 +17,26 @@ from compactory.write.operation import Operation, OperationBatch, WriterCursor, 
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import AcceptedWrite, CurrentEntry, CurrentState
 from compactory_mastered.fenced_producer import FencedProducer
-from compactory_mastered.idempotency import RememberedAnswers
+from compactory_mastered.idempotency import ANSWER_PREFIX, RememberedAnswers
 from compactory_mastered.rules import WriteRules
 
-__all__ = ["CURSOR_PREFIX", "OWNER", "Owner", "PendingOperations"]
+__all__ = ["CURSOR_PREFIX", "OWNER", "Owner", "PendingOperations", "answers_topic_of", "is_answers_key"]
 
 OWNER = "owner"
 """Key of the record in the topic of answers that has the owner's address."""
 
 CURSOR_PREFIX = "cursor:"
 """Of keys in the topic of answers: the record has a writer's cursor of this name, as ``{"cursor": TEXT}``."""
+
+
+def answers_topic_of(topic: str) -> str:
+    """Return the name of the topic of answers beside a mastered directory's topic."""
+    return f"{topic}-writes"
+
+
+def is_answers_key(key: str) -> bool:
+    """Return True if a record of the topic of answers may have this key."""
+    return key == OWNER or key.startswith((ANSWER_PREFIX, CURSOR_PREFIX))
 
 
 @dataclass(slots=True, eq=False)

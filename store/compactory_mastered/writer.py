@@ -34,7 +34,7 @@ from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import CurrentState
 from compactory_mastered.fenced_producer import FencedProducer, OutcomeUnknown
 from compactory_mastered.idempotency import RememberedAnswers
-from compactory_mastered.owner import CURSOR_PREFIX, OWNER, Owner, PendingOperations
+from compactory_mastered.owner import CURSOR_PREFIX, OWNER, Owner, PendingOperations, answers_topic_of
 from compactory_mastered.rules import rule_problems, topic_problems
 
 __all__ = ["Announcement", "MasteredWriter", "check_topics", "start_writers"]
@@ -95,7 +95,7 @@ class MasteredWriter:
         self._timeout = timeout
         self._kafka = store.kafka
         self._topic = self.directory.topic
-        self._answers_topic = f"{self._topic}-writes"
+        self._answers_topic = answers_topic_of(self._topic)
         self._answers_store = GlobalStore(
             self._kafka.properties(),  # not the `Kafka` itself: closing a store ends all requests of its `Kafka`
             [Directory("answers", topic=self._answers_topic)],

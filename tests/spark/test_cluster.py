@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,17 @@ class Standalone:
 
 
 @contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """Yield the URL of a master whose workers run during the block."""
+    cluster = Standalone(folder)
+    try:
+        cluster.start()
+        yield cluster.master
+    finally:
+        cluster.stop()
+
+
+@contextmanager
 def most_connections(database: str) -> Iterator[list[int]]:
     """Yield a list, which afterwards has the most connections that copied at a time."""
     seen = [0]
@@ -150,15 +161,47 @@ def test_each_row_counts_once_where_executors_are_killed(
 ) -> None:
     needs_spark()
     cluster = Cluster(kafka, unique, database, tmp_path, 40_000)
-    standalone = Standalone(tmp_path)
-    try:
-        if kind == "standalone":
-            standalone.start()
-        with most_connections(database) as connections:
-            result = cluster.run(standalone.master if kind == "standalone" else LOCAL_CLUSTER, fault)
-    finally:
-        standalone.stop()
+    running = standalone(tmp_path) if kind == "standalone" else nullcontext(LOCAL_CLUSTER)
+    with running as master, most_connections(database) as connections:
+        result = cluster.run(master, fault)
     assert result == cluster.expected
     assert 1 <= connections[0] <= 2
     if fault == "killed":
         assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_each_row_counts_once_where_spark_speculates(
+    kafka: str, unique: Callable[[str], str], database: str, tmp_path: Path
+) -> None:
+    """Two attempts of a task run to their ends: a table has each row once, a plain topic at least once."""
+    needs_spark()
+    keys = 10_000
+    cluster = Cluster(kafka, unique, database, tmp_path, keys)
+    with standalone(tmp_path) as master:
+        result = cluster.run(master, "speculated")
+    assert result["attempts"] == ["load-0", "load-1", "send-0", "send-1", "write-0", "write-1"]
+    assert result["loaded"] == [keys, keys - 10, 10, keys - 10]
+    assert result["rejects"] == [10, 10]
+    records, distinct_keys, distinct_records = result["sent"]
+    assert records >= distinct_keys == distinct_records == keys
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_each_row_counts_once_where_executors_come_and_go(
+    kafka: str, unique: Callable[[str], str], database: str, tmp_path: Path
+) -> None:
+    """Dynamic allocation: an executor goes during a load, and all have gone before a read."""
+    needs_spark()
+    keys = 10_000
+    cluster = Cluster(kafka, unique, database, tmp_path, keys)
+    with standalone(tmp_path) as master:
+        result = cluster.run(master, "dynamic")
+    assert result == {
+        "read": [keys, keys, cluster.total],
+        "loaded": [keys, keys, keys],
+        "most executors": 2,
+        "came again": True,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,18 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from compactory import Directory, EntryMissing, Index
-from compactory.errors import Unreachable
+from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_api.http.access import Access, Scope, Tokens
 from compactory_client import Client, Entries
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.spark import register
 from compactory_connectors.spark.datasource.entry_writer import EntryWriter, entry_writer
+from compactory_connectors.spark.into_topic import KafkaTarget
 from compactory_mastered import WriteRules
 from tests.api.conftest import serve, topics  # noqa: F401 (fixtures)
 from tests.api.serving import Serving
+from tests.spark.test_stream_writer import Stream
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:
@@ -195,6 +198,44 @@ def test_rows_without_keys_are_posted_and_a_load_id_writes_once(
     assert entries.get("a").value == {"seats": 1}
     with pytest.raises(Exception, match="b: the Idempotency-Key was used for another request"):
         write(spark.createDataFrame([("b", 3)], "_key string, seats int"), loadId="night")
+
+
+def test_micro_batches_of_a_stream_are_written_once(
+    spark: SparkSession,
+    entries: Entries[Any],
+    serving: Serving,
+    tmp_path: Path,
+) -> None:
+    """Guarantee 17: also where Spark repeats the last micro-batch after a crash."""
+    register(spark)
+    stream = Stream(spark, tmp_path, directory="tenants", url=f"http://127.0.0.1:{serving.port}")
+    frame = stream.rows("_key", "rate")
+    assert stream.run(frame) == [(0, 2), (1, 2)]
+    assert {key: value["rate"] for key, value in entries.items()} == {"a": "1.50", "b": "3.00", "c": "4.00"}
+    entries.put("c", {"rate": "9.00"})
+    token = entries.get("c").token
+    stream.forget_last_commit()
+    stream.add(("d", "5.00"))
+    assert stream.run(frame) == [(1, 2), (2, 1)]
+    assert {key: value["rate"] for key, value in entries.items()} == {
+        "a": "1.50", "b": "3.00", "c": "9.00", "d": "5.00"
+    }  # fmt: skip
+    assert entries.get("c").token == token, "the repeat has written nothing"
+
+
+def test_the_topic_of_a_directory_is_no_plain_topic(
+    spark: SparkSession, entries: Entries[Any], tenants: Directory[Any], kafka: str
+) -> None:
+    register(spark)
+    entries.put("a", {"seats": 1})
+    message = rf"topic '{tenants.topic}' is that of a directory mastered in Kafka, as '{tenants.topic}-writes' shows"
+    writer = spark.sql("SELECT 'b' AS _key").write.format("compactory").mode("append")
+    with pytest.raises(Exception, match=message):
+        writer.options(**{"topic": tenants.topic, "kafka.bootstrap.servers": kafka}).save()
+    plain = Directory(tenants.topic)
+    with pytest.raises(ConfigError, match=message):
+        _ = KafkaTarget(spark=spark, kafka=Kafka(kafka), directory=plain, types={"id": "text"}, key=["id"]).columns
+    assert dict(entries.items()) == {"a": {"seats": 1}}
 
 
 def test_what_is_wrong_is_told_before_anything_is_sent(spark: SparkSession, write: Callable[..., None]) -> None:

@@ -125,11 +125,12 @@ def test_a_table_that_is_missing_is_told_before_spark_starts(
 def test_a_directory_mastered_in_kafka_needs_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/none")
     (tmp_path / "compactory.toml").write_text(
-        '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[directories.tenants]\nmastered = "kafka"\n'
+        '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[directories.tenants]\nmastered = "kafka"\ntopic = "t"\n'
     )
-    done = compactory(tmp_path, "spark", "load", "a.csv", "--directory", "tenants", "--to", "kafka")
-    assert done.returncode == 2
-    assert "directory 'tenants': its servers write it (mastered = \"kafka\"): set COMPACTORY_URL" in done.stderr
+    for name in ("tenants", "t"):
+        done = compactory(tmp_path, "spark", "load", "a.csv", "--directory", name, "--to", "kafka")
+        assert done.returncode == 2
+        assert "directory 'tenants': its servers write it (mastered = \"kafka\"): set COMPACTORY_URL" in done.stderr
 
 
 @pytest.mark.proof

@@ -148,6 +148,38 @@ def test_micro_batches_are_sent_at_least_once(
     assert newest == {b"a": b'{"rate":"1.50"}', b"b": b'{"rate":"3.00"}', b"c": b'{"rate":"4.00"}'}
 
 
+def test_only_changed_rows_are_sent(
+    spark: SparkSession, stream: Callable[..., Stream], kafka: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The recipe: by `foreachBatch`, also where Spark repeats a micro-batch."""
+    cluster, topic = Kafka(kafka), unique("changes")
+    cluster.create_topic(topic, partitions=2, config={"cleanup.policy": "compact"})
+    into = {"kafka.bootstrap.servers": kafka, "topic": topic}
+    reader = spark.read.format("compactory").options(**into).schema("_key string, rate string")
+
+    def send_changes(batch: DataFrame, _number: int) -> None:
+        changed = batch.exceptAll(reader.load().select(batch.columns))
+        changed.write.format("compactory").mode("append").options(**into).save()
+
+    def run() -> list[tuple[bytes, bytes]]:
+        writer = query.rows("_key", "rate").writeStream.foreachBatch(send_changes).trigger(availableNow=True)
+        running = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        assert running.awaitTermination(240), "the query has not ended"
+        return sorted((message.key(), message.value()) for message in read(cluster, topic))
+
+    query = stream()
+    sent = [
+        (b"a", b'{"rate":"1.50"}'),
+        (b"b", b'{"rate":"2.00"}'),
+        (b"b", b'{"rate":"3.00"}'),
+        (b"c", b'{"rate":"4.00"}'),
+    ]
+    assert run() == sent
+    query.forget_last_commit()
+    query.add(("a", "1.50"), ("b", "5.00"))
+    assert run() == sorted([*sent, (b"b", b'{"rate":"5.00"}')])
+
+
 def test_what_no_stream_can_write_is_told(stream: Callable[..., Stream], database: str) -> None:
     query = stream(url=database, tabel="tariffs", loadId="x")
     with pytest.raises(Exception, match=r"option loadId is for df\.write"):

@@ -79,6 +79,7 @@ def test_rows_are_upserted_once(spark: SparkSession, sql: psycopg.Connection[Any
     ]  # fmt: skip
     assert sql.execute("SELECT xmin::text FROM tariffs WHERE code = 'a'").fetchall() == before
     assert staged(sql) == []
+    assert sql.execute("SELECT count(*) FROM compactory.loads").fetchone() == (0,), "writes without a name leave no id"
 
 
 def test_types_come_as_they_are(spark: SparkSession, sql: psycopg.Connection[Any], write: Write) -> None:

@@ -23,7 +23,7 @@ from compactory.kafka.client import Kafka
 from compactory.write.destination import Destination
 
 from .column_types import parse_type
-from .datasource.topic_writer import refuse_owned
+from .datasource.topic_writer import refuse_mastered, refuse_owned
 from .identifier import quoted
 from .record_batch import Batches, Task, in_arrow, of_columns, of_rows
 from .registration import register
@@ -85,8 +85,10 @@ class KafkaTarget:
 
     @property
     def columns(self) -> Sequence[TargetColumn]:
-        """The fields of its records: a load fills all of them. Raises ConfigError where a connector owns the topic."""
+        """The fields of its records: a load fills all of them. Raises ConfigError where others write the topic."""
         refuse_owned(self._kafka, self._directory.topic)
+        if self._server is None:
+            refuse_mastered(self._kafka, self._directory.topic)
         return [TargetColumn(name=name, type=kind, nullable=name != self._key) for name, kind in self._types.items()]
 
     @property

@@ -212,8 +212,8 @@ SET CONSTRAINTS ALL IMMEDIATE;
 -- Note this load as finished.
 INSERT INTO compactory.loads ("table", id, changed) VALUES (%(oid)s::oid, %(id)s, %(changed)s);
 
--- name: load/forget_former
--- Forget the load before this one: a stream repeats its last micro-batch only.
+-- name: load/forget_id
+-- Forget a load that nobody repeats: one without a name, or the micro-batch before the last one of a stream.
 DELETE FROM compactory.loads WHERE "table" = %(oid)s::oid AND id = %(id)s;
 
 -- name: load/constraint

@@ -108,7 +108,7 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
     if to == "kafka":
         if settings is not None and settings.connector is not None:
             raise ConfigError(f"directory {name!r}: a connector owns its topic: load into its table (--to postgres)")
-        directory = settings.directory if settings is not None else Directory(name)
+        directory = settings.directory if settings is not None else _directory_of_topic(configuration, name)
         server = _server(configuration) if directory.rules is not None else None
         return TopicAim(kafka=configuration.kafka(), directory=directory, rules=rules, server=server)
     connector = None
@@ -153,6 +153,13 @@ def reference_frame(aims: Mapping[str, Aim], spark: SparkSession, column: str, r
     if isinstance(aim, TopicAim):
         return of_topic(spark, aim.kafka, aim.directory, reference.column)
     return of_table(spark, aim.connection, aim.table, reference.column or column, aim.active)
+
+
+def _directory_of_topic(configuration: Configuration, topic: str) -> Directory[Any]:
+    """Return the directory mastered in Kafka whose topic this is; else a plain directory of this name."""
+    directories = [settings.directory for settings in configuration.directories.values()]
+    mastered = [directory for directory in directories if directory.rules is not None and directory.topic == topic]
+    return mastered[0] if mastered else Directory(topic)
 
 
 def _server(configuration: Configuration) -> DirectoryServer | None:

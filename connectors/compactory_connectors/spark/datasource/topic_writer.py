@@ -19,6 +19,7 @@ from compactory.codec.encoding import RecordEncoder
 from compactory.directory import Directory
 from compactory.errors import ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka
+from compactory.records import Partition
 from compactory.write.delivery import Delivery, Record
 from compactory.write.destination import Destination
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
@@ -27,7 +28,7 @@ from ..typed.json_objects import KEY, JsonRows
 from .options import write_problems
 from .rows_to_write import raw_records, rows_to_write
 
-__all__ = ["TopicWriter", "refuse_owned", "topic_writer"]
+__all__ = ["TopicWriter", "refuse_mastered", "refuse_owned", "topic_writer"]
 
 _OPTIONS: Final = ("topic", "raw", "timeout", "ignoreNullFields", "kafka.bootstrap.servers")
 _KAFKA: Final = "kafka."
@@ -124,6 +125,7 @@ def topic_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     kafka = {name.removeprefix(_KAFKA): value for name, value in by_name.items() if name.startswith(_KAFKA)}
     with closing(Kafka(kafka)) as client:
         refuse_owned(client, by_name["topic"])
+        refuse_mastered(client, by_name["topic"])
         Destination(client, by_name["topic"]).prepare(10.0, create=False)
     return TopicWriter(kafka, by_name["topic"], rows, float(by_name.get("timeout", 60)))
 
@@ -145,4 +147,21 @@ def refuse_owned(kafka: Kafka, topic: str) -> None:
         raise ConfigError(
             f"topic {topic!r} is that of {', '.join(owners)}: its source goes on from its stored offset and would never"
             " notice other records. Write into its table in Postgres, which the source publishes"
+        )
+
+
+def refuse_mastered(kafka: Kafka, topic: str) -> None:
+    """Raise ConfigError if servers have written the topic of a directory mastered in Kafka: only they may."""
+    from compactory_connectors.kafka.topic_reader import records_at  # workers are spared both
+    from compactory_mastered.owner import answers_topic_of, is_answers_key
+
+    answers = Partition(answers_topic_of(topic), 0)
+    if answers.topic not in kafka.topics([answers.topic]):
+        return
+    record = records_at(kafka, kafka.log_starts([answers])).get(answers)
+    key = record.key() if record is not None else None
+    if isinstance(key, bytes) and is_answers_key(key.decode(errors="replace")):
+        raise ConfigError(
+            f"topic {topic!r} is that of a directory mastered in Kafka, as {answers.topic!r} shows. Only its servers"
+            " write it: give options directory and url in place of topic, or load it with COMPACTORY_URL set"
         )

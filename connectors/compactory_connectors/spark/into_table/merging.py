@@ -87,7 +87,7 @@ def merge(
                 counts = _merge(connection, compared, load_id, lock_timeout)
                 if former_load_id is not None:
                     former = {"oid": compared.statements.table.oid, "id": former_load_id}
-                    connection.execute(query("load/forget_former"), former)
+                    connection.execute(query("load/forget_id"), former)
                 return counts
         except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as error:
             detail = error.diag.message_detail

@@ -49,9 +49,10 @@ class PostgresTarget:
     """A table, adopted or not; see :class:`Target` for the order of calls. Owned by one thread.
 
     ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
-    id is not done again. ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that
-    the merge waits for any lock of others before it gives up. ``connections``: how many of Spark's tasks may be
-    connected at a time. ``former_load_id``: a load that nobody repeats once this one is done.
+    id is not done again. A load without a name leaves no id behind. ``wait``: seconds that another load of the table is
+    waited for; ``lock_timeout``: seconds that the merge waits for any lock of others before it gives up.
+    ``connections``: how many of Spark's tasks may be connected at a time. ``former_load_id``: a load that nobody
+    repeats once this one is done.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class PostgresTarget:
         self._place = connection
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
+        self._is_named = load_id is not None
         self._former_load_id = former_load_id
         self._wait, self._lock_timeout = wait, lock_timeout
         self._connections = connections
@@ -184,6 +186,8 @@ class PostgresTarget:
         if connection is None:
             return
         try:
+            if self._compared is not None and not self._is_named:
+                connection.execute(query("load/forget_id"), {"oid": self._table.oid, "id": self._load_id})
             if self._open_staging is not None:
                 self._open_staging.close()
         except psycopg.Error:
