@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,10 +158,8 @@ def test_values_of_every_type(spark: SparkSession) -> None:
     assert wrong == []
 
 
-def parts(
-    spark: SparkSession, folder: Path, kind: FileFormat, fields: Sequence[str] = (), **options: Any
-) -> list[Part]:
-    return read_files(spark, list_files(spark, [str(folder)]), kind, ReadOptions(**options), fields)
+def parts(spark: SparkSession, folder: Path, kind: FileFormat, **options: Any) -> list[Part]:
+    return read_files(spark, list_files(spark, [str(folder)]), kind, ReadOptions(**options))
 
 
 def rows(part: Part) -> list[tuple[Any, ...]]:
@@ -228,33 +226,6 @@ def test_lines_of_files_in_blocks(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(bare) == [(1, None, "v", "k"), (2, None, "x", "1")]
 
 
-def test_json_keeps_every_digit(spark: SparkSession, tmp_path: Path) -> None:
-    lines = ['{"k":1.10,"v":{"x":1.50}}', '{"k":12345678901234567890123.5}', "[1]", '{"k":"a', '{"v":null,"k":"😀"}']
-    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
-    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k", "v"])
-    assert rows(part) == [
-        (1, None, "1.10", '{"x":1.50}'),
-        (2, None, "12345678901234567890123.5", None),
-        (3, "json", None, None),
-        (4, "json", None, None),
-        (5, None, "😀", None),
-    ]
-    (tmp_path / "a.jsonl").write_text('{"k":"}{"}\n{"k":1} {"k":2}\n')
-    with pytest.raises(ConfigError, match=r"a\.jsonl: has lines with several objects"):
-        parts(spark, tmp_path, FileFormat.JSON, ["k"])
-    (tmp_path / "a.jsonl").write_text('{"k":"}{\\"} {","v":[{"x":1},{"x":2}]}\n')
-    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
-    assert rows(part) == [(1, None, '}{"} {')]
-    (tmp_path / "b.jsonl").write_text('\n{"k":2}\n')
-    [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
-    assert {row[0] for row in rows(part)} == {None}, "Spark leaves blank lines out, so that nobody can tell"
-    (tmp_path / "b.jsonl").unlink()
-    for uneven in ("\t", " [ ]", '[{"k":1},{"k":2}]'):
-        (tmp_path / "a.jsonl").write_text(f'{uneven}\n{{"k":3}}\n')
-        [part] = parts(spark, tmp_path, FileFormat.JSON, ["k"])
-        assert {row[0] for row in rows(part)} == {None}, "nor of how many records it makes of such a line"
-
-
 COLUMNS = [
     TargetColumn(name="code", type="text", nullable=False),
     TargetColumn(name="fee", type="numeric(10,2)"),
@@ -307,12 +278,11 @@ def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_files_with_the_same_columns_are_one_part(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_files_with_the_same_columns_are_one_part(spark: SparkSession, tmp_path: Path) -> None:
     moments = ("TIMESTAMP'2024-01-01 00:00:00Z'", "TIMESTAMP_NTZ'2024-01-01 00:00:00'")
     for number, value in enumerate(moments * 2):
-        spark.sql(f"SELECT {value} AS code").coalesce(1).write.format(kind).save(str(tmp_path / str(number)))
-    assert len(parts(spark, tmp_path, FileFormat(kind))) == 2
+        spark.sql(f"SELECT {value} AS code").coalesce(1).write.parquet(str(tmp_path / str(number)))
+    assert len(parts(spark, tmp_path, FileFormat.PARQUET)) == 2
 
 
 def test_moments_have_a_zone_already(spark: SparkSession, tmp_path: Path) -> None:
@@ -430,21 +400,20 @@ def test_what_spark_fails_with_is_a_line(spark: SparkSession) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    spark.range(100_000).selectExpr("uuid() AS code").coalesce(1).write.format(kind).save(str(tmp_path / "whole"))
-    [whole] = (tmp_path / "whole").glob(f"*.{kind}")
+def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(100_000).selectExpr("uuid() AS code").coalesce(1).write.parquet(str(tmp_path / "whole"))
+    [whole] = (tmp_path / "whole").glob("*.parquet")
     content = whole.read_bytes()
     broken = {"none": b"", "other": b"code\n1\n", "half": content[: len(content) // 2]}
     for name, found in broken.items():
-        file = tmp_path / f"{name}.{kind}"
+        file = tmp_path / f"{name}.parquet"
         file.write_bytes(found)
         with pytest.raises(ConfigError, match=rf"\A{file}: .*is it whole") as raised:
-            parts(spark, file, FileFormat(kind))
+            parts(spark, file, FileFormat.PARQUET)
         assert "\n" not in str(raised.value)
-    file = tmp_path / f"inside.{kind}"
+    file = tmp_path / "inside.parquet"
     file.write_bytes(content[:1000] + bytes(len(content) // 2) + content[1000 + len(content) // 2 :])
-    [part] = parts(spark, file, FileFormat(kind))
+    [part] = parts(spark, file, FileFormat.PARQUET)
     with pytest.raises(ConfigError, match=rf"\A{file}: can't be read: .*; is it whole"), spark_failures():
         part.frame.write.format("noop").mode("overwrite").save()
 
@@ -616,20 +585,6 @@ def test_limits_of_rejects(load: Loader, table: Ask) -> None:
     assert table(WANTED) == []
     assert load(text, rejects=None, max_rejects=Limit(count=1)).outcome is Outcome.DONE
     assert table(WANTED) == [("A", None, "1.00")]
-
-
-def test_a_field_that_no_record_has(load: Loader, table: Ask) -> None:
-    """A misspelt field would make null of every value of its column."""
-    load("code,name,fee\nA,x,1\n")
-    text = '{"code": "A", "nmae": "y", "fee": 2}\n{"code": "B"}\n'
-    with pytest.raises(ConfigError) as raised:
-        load(text, format=FileFormat.JSON)
-    assert [problem.partition(":")[0] for problem in raised.value.problems] == [
-        "no record has a field 'name'",
-        "no record has a field 'active'",
-    ]
-    load(text, "columns: {name: {from: nmae}}\nignore: [active]", format=FileFormat.JSON)
-    assert table(WANTED) == [("A", "y", "2.00"), ("B", None, None)]
 
 
 def test_no_rows_and_folders_of_others(load: Loader, table: Ask, tmp_path: Path) -> None:

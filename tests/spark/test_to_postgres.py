@@ -215,14 +215,12 @@ def test_values_of_every_kind(loading: Loading) -> None:
     assert loading.load(turned, ["the key", *names], table="kinds")[1].counts == counted(update=3)
 
 
-def test_years_before_christ_and_after_9999(loading: Loading) -> None:
+def test_years_after_9999(loading: Loading) -> None:
     from pyspark.sql import functions
 
     loading.sql.execute("CREATE TABLE eras (code text PRIMARY KEY, day date, moment timestamp, instant timestamptz)")
     target = loading.target("eras")
-    days = loading.spark.createDataFrame(
-        [("a", -719163), ("b", -719162 - 366 - 40), ("c", 2932897)], "code string, n int"
-    )
+    days = loading.spark.createDataFrame([("a", 2932897)], "code string, n int")
     day = functions.expr("date_add(date'1970-01-01', n)")
     rows = days.select(
         "code", day.alias("day"), day.cast("timestamp_ntz").alias("moment"), day.cast("timestamp").alias("instant")
@@ -233,7 +231,7 @@ def test_years_before_christ_and_after_9999(loading: Loading) -> None:
     found = loading.sql.execute(
         "SELECT day::text, moment::text, (instant AT TIME ZONE 'UTC')::text FROM eras ORDER BY code"
     )
-    assert [row[0] for row in found] == ["0001-12-31 BC", "0002-11-22 BC", "10000-01-01"]
+    assert [row[0] for row in found] == ["10000-01-01"]
 
 
 def test_keys_that_postgres_takes_for_one_are_refused(loading: Loading) -> None:

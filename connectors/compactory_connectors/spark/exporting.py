@@ -20,7 +20,6 @@ from compactory.nearest import nearest
 from .failures import spark_failures
 from .identifier import quoted
 from .registration import register
-from .report import report_html
 from .schema import infer_schema, options_of, struct_of
 
 __all__ = ["FORMATS", "ExportReport", "export"]
@@ -50,12 +49,7 @@ class ExportReport:
     """The columns with Spark's types."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         return asdict(self)
-
-    def _repr_html_(self) -> str:
-        counts = [("rows", self.rows), ("bad rows", self.bad)]
-        return report_html(f"export of {self.directory} to {self.path}", counts)
 
 
 def export(

@@ -80,7 +80,6 @@ class KafkaTarget:
 
     @property
     def label(self) -> str:
-        """``topic NAME``."""
         return f"topic {self._directory.topic}"
 
     @property
@@ -93,7 +92,6 @@ class KafkaTarget:
 
     @property
     def key(self) -> Sequence[str]:
-        """The column of the record's key."""
         return (self._key,)
 
     def repeated(self) -> None:
@@ -145,7 +143,6 @@ class KafkaTarget:
         return options | {name: value for name, value in optional.items() if value is not None}
 
     def close(self) -> None:
-        """Release what Spark keeps; may be called twice."""
         if self._changes is not None:
             self._changes.unpersist()
             self._changes = None

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.errors import CompactoryError
 
 from .checking.checks import Checks, Reason
-from .checking.counted import Counted, count
 from .checking.duplicates import resolve
-from .checking.rejects import check_folder, rejected, some, write
+from .checking.rejects import Counted, check_folder, count, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
 from .rules.limit import SHARE_OF_KEYS, Limit, missing_keys_problem
@@ -101,7 +100,7 @@ class Load:
                 self._report.changes, self._report.outcome = finished.counts, Outcome.REPEATED
                 return None
             columns = self._target.columns
-            parts = self._parts(columns)
+            parts = self._parts()
             mapped = self._mapped([part.layout for part in parts], columns)
             if any(order.column == "line" for order in plan.rules.duplicates):
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
@@ -179,7 +178,7 @@ class Load:
 
     # Reading.
 
-    def _parts(self, columns: Sequence[TargetColumn]) -> list[Part]:
+    def _parts(self) -> list[Part]:
         plan = self._plan
         if plan.frame is not None:
             self._check_folder([])
@@ -189,19 +188,11 @@ class Load:
         self._report.files = len(files)
         self._check_folder(files)
         kind = format_of(files, plan.format or plan.rules.read.format)
-        return read_files(self._spark, files, kind, plan.rules.read, self._fields(columns))
+        return read_files(self._spark, files, kind, plan.rules.read)
 
     def _check_folder(self, files: Sequence[str]) -> None:
         if self._plan.rejects is not None:
             check_folder(self._spark, self._plan.rejects, files)
-
-    def _fields(self, columns: Sequence[TargetColumn]) -> list[str]:
-        """Return the fields of JSON objects that the load uses."""
-        rules = self._plan.rules
-        named = {name: rule.source or name for name, rule in rules.columns.items()}
-        fields = [named.get(column.name, column.name) for column in columns]
-        fields += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
-        return list(dict.fromkeys(name for name in fields if name not in rules.ignore))
 
     def _mapped(self, layouts: Sequence[Layout], columns: Sequence[TargetColumn]) -> Mapped:
         target, plan = self._target, self._plan

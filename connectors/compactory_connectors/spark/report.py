@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from html import escape
 from typing import Any
 
 from compactory.errors import CompactoryError
@@ -14,7 +13,7 @@ from .checking.checks import Reason
 from .checking.rejects import Rejected
 from .target import Change, Mode, Sample
 
-__all__ = ["LoadRefused", "LoadReport", "Outcome", "report_html"]
+__all__ = ["LoadRefused", "LoadReport", "Outcome"]
 
 
 class Outcome(StrEnum):
@@ -57,7 +56,6 @@ class LoadReport:
     """The reason of a refusal or a failure."""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the report's file."""
         return {
             "load_id": self.load_id,
             "directory": self.directory,
@@ -88,14 +86,6 @@ class LoadReport:
             "notes": list(self.notes),
         }
 
-    def _repr_html_(self) -> str:
-        """Return the report as a notebook shows it."""
-        rows = [("read", self.read), ("rejected", self.rejected), ("duplicates left out", self.duplicates)]
-        rows += [("accepted", self.accepted), *((change.value, count) for change, count in self.changes.items())]
-        reasons = [f"{count:,} rejected: {reason}" for reason, count in self.reasons.items()]
-        why = [self.why] if self.why is not None else []
-        return report_html(f"{self.target}: {self.outcome.value}", rows, [*why, *reasons, *self.notes])
-
 
 class LoadRefused(CompactoryError):
     """A limit refused the load, and nothing was written. ``report`` has the numbers, and examples of rejected rows."""
@@ -103,11 +93,3 @@ class LoadRefused(CompactoryError):
     def __init__(self, report: LoadReport) -> None:
         super().__init__(f"{report.target}: nothing was written: {report.why}")
         self.report = report
-
-
-def report_html(title: str, rows: Iterable[tuple[str, object]], lines: Iterable[str] = ()) -> str:
-    """Return a table of names and figures under a title, and lines below it; all texts are escaped."""
-    texts = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in rows]
-    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in texts)
-    below = "".join(f"<div>{escape(line)}</div>" for line in lines)
-    return f"<div><b>{escape(title)}</b><table>{cells}</table>{below}</div>"

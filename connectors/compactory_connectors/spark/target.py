@@ -64,11 +64,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Numbers of rows that a target has received and left out, and of their values in each column."""
+    """Numbers of rows that a target has received and left out."""
 
     rows: int
     rejected: int
-    filled: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

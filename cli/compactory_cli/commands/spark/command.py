@@ -38,7 +38,7 @@ def run_load(
     load_id: Annotated[str | None, option("--load-id", "ID", "Load into Postgres only once under this id.")] = None,
     report: Annotated[Path | None, option("--report", "FILE", "JSON report, also of a load that fails.")] = None,
     form: Annotated[
-        Literal["parquet", "orc", "csv", "json"] | None,
+        Literal["csv", "parquet"] | None,
         option("--format", help="Of the files; default: by their names."),
     ] = None,
     provider: Providers = None,
@@ -79,7 +79,7 @@ def export(
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", "PATH", "A folder on any file system, or what the format takes.")],
     *,
-    form: Annotated[str, option("--format", "FORMAT", "One that Spark has, such as csv, json or iceberg.")] = "parquet",
+    form: Annotated[str, option("--format", "FORMAT", "One that Spark has, such as csv, json or delta.")] = "parquet",
     columns: Annotated[
         str | None,
         option("--columns", "LIST", "Spark's types: 'id bigint, at timestamp'; default: the connector's, else found."),

@@ -44,10 +44,6 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.column} {self.text}" if self.column else self.text
 
-    def rejects_a_value_of(self, column: str) -> bool:
-        """Return True if the column has a value, and the value is rejected."""
-        return self.column == column and self.rule != "required"
-
 
 @dataclass(slots=True)
 class _Checked:
@@ -59,7 +55,6 @@ class _Checked:
     """Literals that the rules compare with, by the complaint where one is no value of its column."""
 
     def reject(self, reason: Reason, condition: str) -> None:
-        """Reject rows for which the condition is true."""
         self.broken.append(condition)
         self.reasons.append((reason, condition))
 
@@ -136,22 +131,18 @@ class Checks:
 
     @property
     def good(self) -> DataFrame:
-        """Rows with which nothing is wrong."""
         return self.rows.where(f"{REASONS} IS NULL")
 
     @property
     def bad(self) -> DataFrame:
-        """Rows that are rejected."""
         return self.rows.where(f"{REASONS} IS NOT NULL")
 
     def rejecting(self, rows: DataFrame, reason: Reason) -> DataFrame:
-        """Some of these rows as rejected ones."""
         columns = [quoted(name) for name in rows.columns if name != REASONS]
         return rows.selectExpr(*columns, f"array({self.number(reason)}) AS {REASONS}")
 
     @property
     def names(self) -> list[str]:
-        """The columns of the target that are filled."""
         return [item.name for item in self.mapped.fillings]
 
     def number(self, reason: Reason) -> int:

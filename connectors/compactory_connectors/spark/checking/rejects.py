@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -15,9 +15,10 @@ from compactory.errors import ConfigError
 from ..identifier import literal, quoted
 from ..sources.parts import FAULT, FILE, LINE, RAW
 from ..sources.source_files import files_below
-from .checks import REASONS, Reason
+from ..target import Received
+from .checks import REASONS, Checks, Reason
 
-__all__ = ["Rejected", "check_folder", "rejected", "some", "write"]
+__all__ = ["Counted", "Rejected", "check_folder", "count", "rejected", "some", "write"]
 
 _OURS: Final = re.compile(r"(part-.*\.json(\..*)?|_SUCCESS|_temporary|\..*)")
 _A_FILE: Final = 250_000
@@ -84,3 +85,25 @@ def some(frame: DataFrame, limit: int) -> list[Rejected]:
         )
         for row in frame.limit(limit).collect()
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Rows that were read, those of them that are rejected, and how many for each reason, most first."""
+
+    read: int
+    rejected: int
+    reasons: Mapping[Reason, int]
+
+
+def count(checks: Checks, rows: DataFrame | None, received: Received | None = None) -> Counted:
+    """Count checked rows by their reasons, and add the rows that a target has ``received``."""
+    read, rejected = received.rows if received is not None else 0, 0
+    counted: dict[Reason, int] = {}
+    for row in rows.groupBy(REASONS).count().collect() if rows is not None else ():
+        reasons = [checks.reasons[number] for number in row[REASONS] or ()]
+        read += row["count"]
+        rejected += row["count"] if reasons else 0
+        for reason in reasons:
+            counted[reason] = counted.get(reason, 0) + row["count"]
+    return Counted(read=read, rejected=rejected, reasons=dict(sorted(counted.items(), key=lambda item: -item[1])))

@@ -102,13 +102,13 @@ class BatchReader(DataSourceReader):
                 yield Piece(extent.topic, spans, extent.topic_id, bucket, buckets, keys, len(extent.ends))
 
     def _records(self, piece: Piece) -> Batches:
-        reading = reading_of(self._options, self._shape, piece.topic)
+        reading = reading_of(self._options, piece.topic)
         for span in piece.spans:
             batches = (self._matching(batch, piece) for batch in read_span(reading, span))
             yield from record_rows(batches, self._shape, piece.topic)
 
     def _newest(self, piece: Piece) -> Batches:
-        reading = reading_of(self._options, self._shape, piece.topic)
+        reading = reading_of(self._options, piece.topic)
         rows = self._shape.typed_rows(piece.topic)
         records = (batch for span in piece.spans for batch in self._records_of_keys(reading, span, piece))
         for batch in in_rows(newest_records(records, reading.memory)):
@@ -137,7 +137,7 @@ class BatchReader(DataSourceReader):
         partitions = len(extent.ends)
         if partitions == 1:
             return "single"
-        reading = reading_of(self._options, self._shape, extent.topic)
+        reading = reading_of(self._options, extent.topic)
         java = native = 0
         for span in extent.tail(_SAMPLE):
             for batch in read_span(reading, span):
@@ -167,14 +167,13 @@ def pieces_of(extent: Extent, tasks: int) -> list[Span]:
     return extent.spans(max(tasks, -(-extent.offsets // _PIECE)), _LEAST if tasks == 1 else 1)
 
 
-def reading_of(options: ReadOptions, shape: RowShape, topic: str) -> Reading:
+def reading_of(options: ReadOptions, topic: str) -> Reading:
     """Return how tasks read a topic."""
     return Reading(
         properties=options.kafka,
         topic=topic,
         memory=options.task_memory,
         keyless=options.raw,
-        headers=options.raw and "headers" in shape.schema.names,
         fails_on_loss=options.fails_on_loss,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -23,7 +22,6 @@ from ..typed.typed_rows import ERROR, OPERATION
 
 __all__ = ["RAW", "RECORD", "checked_fields"]
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RAW: Final = StructType(
     [
         StructField("key", BinaryType()),
@@ -32,7 +30,6 @@ RAW: Final = StructType(
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
         StructField("timestamp", TimestampType()),
-        StructField("headers", ArrayType(_HEADER)),
     ]
 )
 """The columns of raw records."""

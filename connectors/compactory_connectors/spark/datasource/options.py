@@ -32,7 +32,6 @@ _BOOLEAN: Final = ("true", "false")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "raw": _BOOLEAN,
     "versions": _BOOLEAN,
-    "includeHeaders": _BOOLEAN,
     "failOnDataLoss": _BOOLEAN,
     "keys": get_args(Keys),
     "decimal": ("number", "base64"),
@@ -69,7 +68,6 @@ class ReadOptions:
     base64_decimals: bool | None = None
     """Decimals are texts of Base64, as Connect writes them by default; None: neither option nor connector says."""
     keys: Keys = "auto"
-    headers: bool = False
     fails_on_loss: bool = True
     min_partitions: int = 1
     task_memory: int = 512 << 20
@@ -109,7 +107,6 @@ class ReadOptions:
             registry={name: value for name, value in by_name.items() if name.startswith(_REGISTRY)},
             base64_decimals=decimal == "base64" if decimal else None,
             keys=cast("Keys", option("keys", "auto")),
-            headers=option("includeHeaders") == "true",
             fails_on_loss=option("failOnDataLoss") != "false",
             min_partitions=int(option("minPartitions", "1")),
             task_memory=int(option("taskMemory", "512")) << 20,
@@ -168,8 +165,6 @@ def _contradictions(options: Mapping[str, str]) -> Iterator[str]:
     for name in _TYPED:
         if is_raw and name.lower() in options:
             yield f"option {name} is about typed columns, and raw is true"
-    if not is_raw and options.get("includeheaders") == "true":
-        yield "option includeHeaders needs raw = true"
     if "connector" in options:
         for name in ("decimal", "valueFormat"):
             if name.lower() in options:

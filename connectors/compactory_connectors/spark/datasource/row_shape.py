@@ -31,7 +31,6 @@ class RowShape:
 
     @property
     def raw(self) -> bool:
-        """Return True if rows are records as they are."""
         return self.options.raw
 
     def typed_rows(self, topic: str) -> TypedRows:
@@ -51,7 +50,6 @@ class RowShape:
         return TypedRows(self.schema, reader, topic, changes=self.changes)
 
     def raw_rows(self, records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """Return the columns of raw records."""
         columns = [self._raw_column(records, name, topic) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -18,7 +18,6 @@ from ..typed.inference import infer_columns
 from .batch import reading_of
 from .options import ReadOptions
 from .position import extents_of
-from .row_shape import RowShape
 
 __all__ = ["sampled_columns"]
 
@@ -28,12 +27,12 @@ _REGISTRY_MARK: Final = b"\0"
 _log = logging.getLogger("compactory.spark")
 
 
-def sampled_columns(options: ReadOptions, shape: RowShape) -> list[StructField]:
+def sampled_columns(options: ReadOptions) -> list[StructField]:
     """Return columns for the fields of the newest values. Holds the sample.
 
     A warning names fields without a column. Raises ConfigError, Unreachable.
     """
-    values = list(_newest_values(options, shape))
+    values = list(_newest_values(options))
     if options.converter is not None:
         return _columns_of_registry(options.converter, values)
     if values and all(value[:1] == _REGISTRY_MARK for value in values):
@@ -58,10 +57,10 @@ def sampled_columns(options: ReadOptions, shape: RowShape) -> list[StructField]:
     return columns
 
 
-def _newest_values(options: ReadOptions, shape: RowShape) -> Iterator[bytes]:
+def _newest_values(options: ReadOptions) -> Iterator[bytes]:
     with closing(Kafka(options.kafka)) as kafka:
         for extent in extents_of(kafka, options):
-            reading = reading_of(options, shape, extent.topic)
+            reading = reading_of(options, extent.topic)
             for span in extent.newest(options.sample):
                 for batch in read_span(reading, span):
                     yield from batch.column("value").drop_null().to_pylist()

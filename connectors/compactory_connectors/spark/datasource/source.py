@@ -31,7 +31,6 @@ class CompactorySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "compactory"
 
     def schema(self) -> StructType:
@@ -45,34 +44,30 @@ class CompactorySource(DataSource):
 
         options = self._options()
         if options.raw:
-            return RAW if options.headers else StructType([column for column in RAW if column.name != "headers"])
+            return RAW
         if options.connector is not None:
             from .connector_columns import columns_of_connector
 
             fields = columns_of_connector(options)
         else:
-            from .row_shape import RowShape
             from .sampling import sampled_columns
 
-            fields = sampled_columns(options, RowShape.of(options, StructType(), changes=False))
+            fields = sampled_columns(options)
         has_topics = len(options.topics) != 1
         own = [column for column in RECORD if column.name != "_value" and (has_topics or column.name != "_topic")]
         return StructType([*fields, *own])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of batches. Raises ConfigError."""
         from .batch import BatchReader, FilteredReader
 
         return (FilteredReader if self.uses_filters else BatchReader)(self._options("batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Return the reader of streams. Raises ConfigError."""
         from .stream import StreamReader
 
         return StreamReader(self._options("stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of ``df.write``. Raises ConfigError, Unreachable."""
         names = {name.lower() for name in self.options}
         if "directory" in names:
             from .entry_writer import entry_writer
@@ -87,7 +82,6 @@ class CompactorySource(DataSource):
         return table_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Return the writer of one micro-batch of ``df.writeStream``. Raises ConfigError, Unreachable."""
         from .stream_writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -77,7 +77,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, _Positions] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Return the positions where a stream without a checkpoint begins."""
         with closing(Kafka(self._options.kafka)) as kafka:
             return {
                 topic.name: self._initial(kafka, topic).as_json()
@@ -85,7 +84,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }  # fmt: skip
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the positions where the next micro-batch ends."""
         with closing(Kafka(self._options.kafka)) as kafka:
             starts = self._starts(kafka, start)
             ends = dict(self._target) if self._target is not None else self._ends(kafka)
@@ -98,7 +96,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: ends[name].as_json() for name in starts}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how many offsets a micro-batch has at most."""
         limit = self._options.max_offsets
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -120,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the rows of a piece, in log order. Raises CompactoryError, Unreachable."""
         assert isinstance(partition, Piece)
         with tuned():
-            reading = reading_of(self._options, self._shape, partition.topic)
+            reading = reading_of(self._options, partition.topic)
             for span in partition.spans:
                 yield from record_rows(read_span(reading, span), self._shape, partition.topic)
 

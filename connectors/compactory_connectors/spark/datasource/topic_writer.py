@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory.write.delivery import Delivery, Record
 from compactory.write.destination import Destination
+from compactory_connectors.kafka.topic_reader import records_at
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
 
 from ..typed.json_objects import KEY, JsonRows
@@ -64,7 +66,8 @@ class TopicWriter(DataSourceArrowWriter):
             }
             delivery = Delivery(kafka, self.topic, _PRODUCER, required, self.timeout)
             try:
-                for records in _chunks(self._records(iterator)):
+                rows = self._records(iterator)
+                while records := [*islice(rows, _BATCH)]:
                     if too_large := destination.too_large(records):
                         raise WriteRefused(too_large[:5])
                     shipment = delivery.send(records)
@@ -93,17 +96,6 @@ class TopicWriter(DataSourceArrowWriter):
                 yield (encoder.key(key), None) if is_delete else encoder.record(key, value)
         else:
             yield from raw_records(batches)
-
-
-def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
-    chunk: list[Record] = []
-    for record in records:
-        chunk.append(record)
-        if len(chunk) == _BATCH:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 def topic_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bool) -> TopicWriter:
@@ -151,12 +143,14 @@ def refuse_owned(kafka: Kafka, topic: str) -> None:
 
 
 def refuse_mastered(kafka: Kafka, topic: str) -> None:
-    """Raise ConfigError if servers have written the topic of a directory mastered in Kafka: only they may."""
-    from compactory_connectors.kafka.topic_reader import records_at  # workers are spared both
-    from compactory_mastered.owner import answers_topic_of, is_answers_key
+    """Raise ConfigError if servers have written the topic of a directory mastered in Kafka: only they may.
+
+    A client that may not see the servers' own topic beside it can't tell.
+    """
+    from compactory_mastered.owner import answers_topic_of, is_answers_key  # tasks are spared it
 
     answers = Partition(answers_topic_of(topic), 0)
-    if answers.topic not in kafka.topics([answers.topic]):
+    if answers.topic not in kafka.topic_names():
         return
     record = records_at(kafka, kafka.log_starts([answers])).get(answers)
     key = record.key() if record is not None else None

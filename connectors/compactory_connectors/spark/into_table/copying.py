@@ -25,13 +25,10 @@ RESULT: Final = pa.schema(
         ("xid", pa.int64()),
         ("copied", pa.int64()),
         ("rejected", pa.int64()),
-        ("filled", pa.list_(pa.int64())),
         ("refused", pa.string()),
     ]
 )
-"""The report of a task: its transaction, how many rows it copied and left out, how many of those that it copied
-have a value in each column, and why Postgres refused one.
-"""
+"""The report of a task: its transaction, how many rows it copied and left out, and why Postgres refused one."""
 
 _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "compactory-load-task",
@@ -66,7 +63,6 @@ class Done:
     xid: int = 0
     copied: int = 0
     rejected: int = 0
-    filled: list[int]
     refused: str | None = None
 
 
@@ -85,12 +81,11 @@ class Copying:
     create: str = ""
 
     def __call__(self, batches: Batches) -> Batches:
-        """Copy one partition, as a task of ``mapInArrow``. Raises what :meth:`copy` does."""
         yield of_rows([astuple(self.copy(batches))], RESULT)
 
     def copy(self, batches: Iterable[pa.RecordBatch]) -> Done:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
-        result = Done(filled=[0] * len(self.columns))
+        result = Done()
         try:
             with self._connect() as connection:
                 self._copy(connection, batches, result)
@@ -128,10 +123,6 @@ class Copying:
                 good = self._good(batch)
                 result.rejected += batch.num_rows - good.num_rows
                 result.copied += good.num_rows
-                result.filled = [
-                    filled + good.num_rows - column.null_count
-                    for filled, column in zip(result.filled, good.columns, strict=True)
-                ]
                 copy.write(_lines(good))
         connection.commit()
 
@@ -158,20 +149,7 @@ def _written(column: pa.Array) -> pa.Array:
     """A column of types that the writer spells as Postgres reads them."""
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        years = compute.call_function("min", [compute.call_function("year", [column])]).as_py()
-        if years is not None and years < 1:
-            texts = column.cast(pa.string()).to_pylist()
-            return pa.array([text if text is None else _before_christ(text) for text in texts], pa.string())
     return column
-
-
-def _before_christ(text: str) -> str:
-    """A date as Postgres reads it, which knows no year 0: it is the year 1 BC."""
-    year, _, month_and_day = text[1:].partition("-") if text.startswith("-") else text.partition("-")
-    if not text.startswith("-") and int(year):
-        return text
-    return f"{int(year) + 1:04d}-{month_and_day} BC"
 
 
 def _column(error: psycopg.Error) -> str:

@@ -61,12 +61,10 @@ class LoadedTable:
 
     @property
     def label(self) -> str:
-        """The table's name for people."""
         return f"table {self.sql}"
 
     @property
     def targets(self) -> list[TargetColumn]:
-        """The columns that a load may fill."""
         return [
             TargetColumn(name=column.name, type=column.type, nullable=not column.not_null)
             for column in self.columns

@@ -84,7 +84,6 @@ class Staging:
         self._drop_leftovers()
 
     def statements(self, columns: Sequence[str], part: str = "rows") -> LoadSql:
-        """Return the statements of a load with these columns."""
         staged, changes = self._name(part), self._name("changes")
         return LoadSql(table=self._table, columns=tuple(columns), staged=staged, changes=changes)
 
@@ -108,7 +107,6 @@ class Staging:
         return statements.staged
 
     def close(self) -> None:
-        """Drop the tables and release the lock."""
         if self._connection.closed or not self._locked:
             return
         self.forget()
@@ -123,7 +121,6 @@ class Staging:
         self._drop([self._name(part) for part in _PARTS])
 
     def create(self, statements: LoadSql) -> None:
-        """Make the table unless it exists."""
         self._connection.execute(statements.render("stage"))
 
     def copying(self, statements: LoadSql) -> Copying:
@@ -149,13 +146,7 @@ class Staging:
             raise CompactoryError(message)
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
-        filled = [sum(counts) for counts in zip(*(result.filled for result in results), strict=True)]
-        columns = statements.columns
-        return Received(
-            rows=sum(counted.values()),
-            rejected=sum(result.rejected for result in results),
-            filled=dict(zip(columns, filled or [0] * len(columns), strict=True)),
-        )
+        return Received(rows=sum(counted.values()), rejected=sum(result.rejected for result in results))
 
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
         """Stop all writes to the table, and delete the rows of attempts that Spark does not count."""

@@ -84,21 +84,17 @@ class PostgresTarget:
 
     @property
     def label(self) -> str:
-        """``table public.tariffs``."""
         return self._table.label
 
     @property
     def columns(self) -> Sequence[TargetColumn]:
-        """The columns that a load may fill; the server and the table's triggers fill the others. Raises ConfigError."""
         return self._table.targets
 
     @property
     def key(self) -> Sequence[str]:
-        """The columns of the natural key."""
         return self._table.key
 
     def repeated(self) -> Written | None:
-        """The changes of a load of this id, where it was done before; nothing is left to do then."""
         with self._errors():
             return self._done(self._connection)
 
@@ -159,7 +155,6 @@ class PostgresTarget:
         return self._compared.differences
 
     def discard(self, stem: str) -> None:
-        """Drop what tasks have staged."""
         with self._errors():
             Staging(self._connection, self._table, self._connections, stem).forget()
 
@@ -181,7 +176,6 @@ class PostgresTarget:
                 return self._outcome()
 
     def close(self) -> None:
-        """Drop what was staged and disconnect."""
         connection, self._open_connection = self._open_connection, None
         if connection is None:
             return

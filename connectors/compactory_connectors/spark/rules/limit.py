@@ -32,7 +32,6 @@ class Limit:
         raise ConfigError(f"{flag} {text}: must be a number of rows such as 100, or a share such as 2.5%")
 
     def allows(self, count: int, of: int) -> bool:
-        """Return True if ``count`` of ``of`` rows are within the limit."""
         if self.count is not None:
             return count <= self.count
         return count * 100 <= (self.percent or 0) * of

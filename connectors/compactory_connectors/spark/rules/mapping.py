@@ -24,8 +24,6 @@ class Layout:
 
     label: str
     columns: tuple[str, ...]
-    declared: bool = True
-    """True if records have all columns; objects of JSON may lack some, and ``columns`` are those of interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,6 @@ class Filling:
 
     @property
     def name(self) -> str:
-        """The target's column."""
         return self.column.name
 
     @property
@@ -151,7 +148,7 @@ def _twice(layout: Layout, places: Mapping[str, int]) -> list[str]:
 
 
 def _unused(layout: Layout, places: Mapping[str, int], fillings: Iterable[Filling], rules: Rules) -> list[str]:
-    if any(item.rule.expression for item in fillings) or not layout.declared:
+    if any(item.rule.expression for item in fillings):
         return []
     used = {*places.values()}
     ordering = {item.column for item in rules.duplicates}

@@ -25,10 +25,7 @@ class FileFormat(StrEnum):
     """A format of files."""
 
     CSV = "csv"
-    JSON = "json"
-    """An object a line."""
     PARQUET = "parquet"
-    ORC = "orc"
 
 
 def _sign(text: Any) -> Any:

@@ -25,11 +25,7 @@ _FORMATS: Final = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.CSV,
     ".txt": FileFormat.CSV,
-    ".json": FileFormat.JSON,
-    ".jsonl": FileFormat.JSON,
-    ".ndjson": FileFormat.JSON,
     ".parquet": FileFormat.PARQUET,
-    ".orc": FileFormat.ORC,
 }
 
 
@@ -79,7 +75,10 @@ def format_of(files: Sequence[str], requested: FileFormat | None) -> FileFormat:
         return only
     names = ", ".join(sorted(suffix or "none" for suffix in suffixes))
     choices = ", ".join(item.value for item in FileFormat)
-    raise ConfigError(f"how are the files written? their names end in {names}: give --format, one of {choices}")
+    raise ConfigError(
+        f"how are the files written? their names end in {names}: give --format, one of {choices}; of files in other"
+        " formats load() takes a DataFrame"
+    )
 
 
 def _suffix(path: str) -> str:

@@ -53,7 +53,6 @@ class Extent:
 
     @property
     def whole(self) -> list[Span]:
-        """Return a span for each partition that has offsets."""
         return [
             Span(partition=number, start=self.starts[number], end=end)
             for number, end in sorted(self.ends.items())

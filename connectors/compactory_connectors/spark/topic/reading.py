@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from compactory.errors import CompactoryError, Unreachable
 from compactory.ingest.gc_tuning import collector_paused
-from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
+from compactory.kafka.client import Consumer, Kafka, KafkaException, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 from compactory.table.batch import RecordRun, split_batch
 
 from ..record_batch import Batches, of_columns
 from .extent import Span
 
-__all__ = ["HEADERS", "SCHEMA", "Reading", "RecordsGone", "read_span", "tuned"]
+__all__ = ["SCHEMA", "Reading", "RecordsGone", "read_span", "tuned"]
 
 SCHEMA: Final = pa.schema(
     [
@@ -33,8 +33,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of records."""
-HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""The headers of a record."""
 _MESSAGES: Final = 2000
 """Messages of a call, as the store takes."""
 _STALL: Final = 60.0
@@ -53,13 +51,10 @@ class Reading:
 
     properties: Mapping[str, Any]
     topic: str
-    spans: Sequence[Span] = ()
     memory: int = 512 << 20
     """Bytes of keys and values that a task holds."""
     keyless: bool = False
     """With records that have no key, which are no entries."""
-    headers: bool = False
-    """With a column ``headers``; needs ``keyless``."""
     fails_on_loss: bool = True
     """Records that are gone fail the task; else they are skipped with a warning."""
 
@@ -81,12 +76,11 @@ def read_span(reading: Reading, span: Span) -> Batches:
     consumer = kafka.consumer("load")
     try:
         with kafka_errors(f"read topic {reading.topic!r}", kafka.bootstrap):
-            for run, headers in _runs(consumer, reading, span):
+            for run in _runs(consumer, reading, span):
                 has_all = reading.keyless or None not in run.keys
                 kept = run if has_all else run.where([key is not None for key in run.keys])
                 if kept.keys:
-                    batch = _batch(kept)
-                    yield batch if headers is None else batch.append_column("headers", pa.array(headers, HEADERS))
+                    yield _batch(kept)
     finally:
         consumer.close()
 
@@ -97,18 +91,14 @@ def _batch(run: RecordRun) -> pa.RecordBatch:
     return of_columns(columns, SCHEMA)
 
 
-_RunWithHeaders = tuple[RecordRun, list[list[tuple[str, Any]]] | None]
-
-
-def _runs(consumer: Consumer, reading: Reading, span: Span) -> Iterator[_RunWithHeaders]:
-    """Return the record runs of a span, with the headers of their records where those are wanted."""
+def _runs(consumer: Consumer, reading: Reading, span: Span) -> Iterator[RecordRun]:
     partition = Partition(reading.topic, span.partition)
     remaining = span
     while True:
         consumer.assign([TopicPartition(*partition, remaining.start, "", remaining.epoch)])
         try:
-            for run, headers in _assigned_runs(consumer, partition, remaining, headers=reading.headers):
-                yield run, headers
+            for run in _assigned_runs(consumer, partition, remaining):
+                yield run
                 remaining = replace(remaining, start=run.next_offset, epoch=-1)
         except RecordsGone as error:
             if reading.fails_on_loss:
@@ -122,7 +112,7 @@ def _runs(consumer: Consumer, reading: Reading, span: Span) -> Iterator[_RunWith
             return
 
 
-def _assigned_runs(consumer: Consumer, partition: Partition, span: Span, *, headers: bool) -> Iterator[_RunWithHeaders]:
+def _assigned_runs(consumer: Consumer, partition: Partition, span: Span) -> Iterator[RecordRun]:
     deadline = time.monotonic() + _STALL
     while True:
         messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
@@ -131,9 +121,7 @@ def _assigned_runs(consumer: Consumer, partition: Partition, span: Span, *, head
         runs, events = split_batch(messages, [partition]) if messages else ([], [])
         for run in runs:  # one at most, of one partition
             is_beyond = run.next_offset > span.end
-            kept = run.where([offset < span.end for offset in run.offsets]) if is_beyond else run
-            records = [message for message in messages if message.error() is None] if headers else []
-            yield kept, [_headers(record) for record in records[: len(kept.keys)]] if headers else None
+            yield run.where([offset < span.end for offset in run.offsets]) if is_beyond else run
             if run.next_offset >= span.end:
                 return
         if any(_is_end(event, span) for event in events):
@@ -142,11 +130,6 @@ def _assigned_runs(consumer: Consumer, partition: Partition, span: Span, *, head
             deadline = time.monotonic() + _STALL  # only now: the consumer of the records may have taken long
         elif time.monotonic() > deadline:
             raise Unreachable("Kafka", f"{partition} gave nothing for {_STALL:g} s before offset {span.end}")
-
-
-def _headers(message: Message) -> list[tuple[str, Any]]:
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else headers
 
 
 def _is_end(event: Any, span: Span) -> bool:

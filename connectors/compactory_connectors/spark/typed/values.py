@@ -87,7 +87,6 @@ class ValueReader:
             self._block_types = _block_types(fields, active, base64)
 
     def read(self, values: Sequence[bytes]) -> ValueColumns:
-        """Return the fields of these values."""
         columns = self._read_block(values) if values and self._block_types is not None else None
         return columns or self._read_each(values)
 
