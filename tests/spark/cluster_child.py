@@ -43,7 +43,7 @@ DYNAMIC = {
     "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
     "spark.dynamicAllocation.executorIdleTimeout": "1s",
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "1s",
-    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     "spark.dynamicAllocation.minExecutors": "0",
     "spark.dynamicAllocation.maxExecutors": "2",
     "spark.executor.cores": "1",
