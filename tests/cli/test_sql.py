@@ -170,6 +170,30 @@ def test_a_role_without_rights_is_told_so(compactory: Shell, guarded: str) -> No
     assert "permission denied" in outcome.err
 
 
+def test_roles_of_each_part_are_printed_or_made(sql: Shell, terminals: str) -> None:
+    assert sql("sql", "install").code == 0
+    role = f"sink_{terminals.rsplit('/', 1)[1].replace('-', '_')}"
+    words = ("sql", "roles", "terminal_acquirer", "--for", "sink", "--role", f"sink={role}")
+    assert f"TO {role};" in sql(*words, "--print").out
+    with psycopg.connect(terminals, autocommit=True) as connection:
+        stored = "SELECT count(*) FROM pg_roles WHERE rolname = %s"
+        assert connection.execute(stored, [role]).fetchone() == (0,)
+        assert sql(*words).out == f"✓ {role} has its rights\n"
+        privilege = "SELECT has_table_privilege(%s, 'terminal_acquirer', 'INSERT')"
+        assert connection.execute(privilege, [role]).fetchone() == (True,)
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    for part, name in (("outbox", "compactory_relay"), ("jobs", "compactory_executor")):
+        statements = sql("sql", "roles", "--for", part, "--print", "--json").json["sql"]
+        assert any(name in statement for statement in statements)
+    for wrong, text in (
+        ((), "name the tables"),
+        (("t", "--for", "jobs"), "roles for jobs are for no tables"),
+        (("t", "--role", "reader=x"), "the kinds of source are owner, source, writer"),
+    ):
+        refused = sql("sql", "roles", *wrong)
+        assert (refused.code, text in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("url", "code", "text"),
     [

@@ -1,4 +1,4 @@
-"""Enqueuer and executor work with just the rights of ``compactory jobs roles``, and say which one is missing."""
+"""Enqueuer and executor work with just the rights of ``sql roles --for jobs``, and say which one is missing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_a_role_that_may_not_enqueue_is_told_which_may(bench: Bench, roles: tupl
     bench.sql.execute(f'REVOKE USAGE ON SCHEMA compactory FROM "{urlsplit(roles[0]).username}"')
     with (
         psycopg.connect(roles[0]) as conn,
-        pytest.raises(ConfigError, match=r"role '.*' may not use the jobs of database .*`compactory jobs roles`"),
+        pytest.raises(
+            ConfigError, match=r"role '.*' may not use the jobs of database .*`compactory sql roles --for jobs`"
+        ),
     ):
         Jobs().enqueue(conn, "a")
 

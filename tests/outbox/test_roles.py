@@ -1,4 +1,4 @@
-"""Publisher and relay work with just the rights of ``compactory outbox roles``, and say which one is missing."""
+"""Publisher and relay work with just the rights of ``sql roles --for outbox``, and say which one is missing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_a_publisher_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -
     with (
         psycopg.connect(roles[1]) as conn,
         pytest.raises(
-            ConfigError, match=f"role '{urlsplit(roles[1]).username}' may not use .* `compactory outbox roles`"
+            ConfigError,
+            match=f"role '{urlsplit(roles[1]).username}' may not use .* `compactory sql roles --for outbox`",
         ),
     ):
         bench.outbox.publish(conn, "t", "v")
@@ -100,5 +101,7 @@ def test_a_role_from_before_scheduled_messages_is_told_what_it_lacks(bench: Benc
 def test_no_right_at_all_and_the_command_that_grants_them(bench: Bench, roles: tuple[str, str]) -> None:
     role = urlsplit(roles[1]).username
     bench.sql.execute(f'REVOKE USAGE ON SCHEMA compactory FROM "{role}"')
-    with pytest.raises(ConfigError, match=f"'{role}' may not send the outbox: .* compactory outbox roles makes"):
+    with pytest.raises(
+        ConfigError, match=f"'{role}' may not send the outbox: .* compactory sql roles --for outbox makes"
+    ):
         OutboxRelay(roles[1], bench.address).start()

@@ -222,7 +222,7 @@ def test_a_superusers_table_is_refused(tenancy: Tenancy) -> None:
 
 
 def test_the_command_prints_or_grants(tenancy: Tenancy, tmp_path: Path) -> None:
-    names = [f"--{part}={getattr(tenancy.roles, part)}" for part in ("owner", "source", "writer")]
+    names = [f"--role={part}={getattr(tenancy.roles, part)}" for part in ("owner", "source", "writer")]
     words = ["sql", "roles", TABLE, *names, "--postgres", tenancy.url()]
     printed = run_command([*words, "--print"], folder=tmp_path, environment=os.environ).stdout
     assert f'GRANT SELECT ON {TABLE} TO "{tenancy.roles.source}";' in printed.splitlines()

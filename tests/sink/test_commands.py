@@ -188,16 +188,6 @@ def test_a_sink_that_never_wrote_is_refused_by_name(bench: Bench, words: list[st
     assert "no sink 'nobody' has written to this database" in told
 
 
-def test_roles_are_printed_and_made(bench: Bench) -> None:
-    role = bench.unique("operator").replace("-", "_")
-    told = tell(bench, "roles", "counters", "--role", role, "--print")
-    assert "GRANT" in told
-    assert bench.rows("SELECT FROM pg_roles WHERE rolname = %s", role) == []
-    assert f"{role} has its rights" in tell(bench, "roles", "counters", "--role", role)
-    assert bench.rows("SELECT has_table_privilege(%s, 'counters', 'INSERT')", role) == [(True,)]
-    bench.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
 def test_probes_show_an_outage_and_a_batch_that_hangs(bench: Bench, tmp_path: Path) -> None:
     """Not ready before Postgres was reached, alive all the same; a batch that hangs is not live."""
     bench.sql.execute(ACCOUNTS)

@@ -1,4 +1,4 @@
-"""A sink works with just the rights of ``compactory sink roles``, and says which one is missing; its probes."""
+"""A sink works with just the rights of ``sql roles --for sink``, and says which one is missing; its probes."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..context.failure import StepFailed
 from ..context.flags import argument, flag, option
 from ..context.session import begin, refuse
 from ..views.tables import Column, Table, bold, print_tables, red_if_any
@@ -84,7 +85,6 @@ def get(directory: _Name, key: _Key) -> None:
 def _read_entry(configuration: Configuration, name: str, key: str) -> Entry:
     from compactory import BadRecord
 
-    from ..context.failure import StepFailed
     from ..context.reading import read, resolve
 
     [directory] = resolve(configuration, [name])

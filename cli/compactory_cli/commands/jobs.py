@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+from compactory.errors import CompactoryError, Unreachable
+
 from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import all_of, begin, confirm, connected, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.moment import parsed_time
 from ..views.tables import Column, Table, bold, document, if_any, print_tables, time_text
 from ..views.terminal import answer, counted, marked, number, print_count, print_json, seconds, wants_json, write
-from .operators import By, OnlyPrint, Yes, add_log, give_roles, show_change, table_of_pauses
+from .operators import By, Yes, add_log, show_change, table_of_pauses
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -80,7 +82,6 @@ def run_jobs(
     Example: `compactory jobs run service:jobs --concurrency 10`
     """
     configuration = begin(LogLevel.INFO)
-    from compactory.errors import Unreachable
     from compactory_connectors.jobs import JobExecutor, Jobs
     from compactory_connectors.jobs.status import JobsWorker
 
@@ -185,7 +186,6 @@ def _add_job_act(name: str, outcome: str, text: str, example: str) -> None:
         yes: Yes = False,
         by: By = None,
     ) -> None:
-        from compactory.errors import CompactoryError
         from compactory_connectors.jobs import operators
 
         where = _filter(since, until, state=state, type=type_, group=group, tenant=tenant, payload=payload)
@@ -276,22 +276,6 @@ def limit_jobs(
                 connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by
             )
             show_change(name, "limited", (True, warning))
-
-
-@app.command("roles")
-def create_jobs_roles(
-    enqueuer: Annotated[str, option("--enqueuer", "ROLE", "Role of services that enqueue.")] = "compactory_enqueuer",
-    executor: Annotated[str, option("--executor", "ROLE", "Role of executors and operators.")] = "compactory_executor",
-    only_print: OnlyPrint = False,
-) -> None:
-    """Create a database role for services that enqueue and one for executors, with only their rights.
-
-    Example: `compactory jobs roles --print`
-    """
-    from compactory_connectors.schema import plan_jobs_grants
-
-    roles = enqueuer, executor
-    give_roles(lambda connection: plan_jobs_grants(connection, *roles), roles, only_print=only_print)
 
 
 def _connect_to_jobs() -> AbstractContextManager[psycopg.Connection[Any]]:

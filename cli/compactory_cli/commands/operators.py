@@ -1,33 +1,28 @@
-"""The options and outputs that the commands of operators share: ``--by``, pauses, the operator log, roles."""
+"""The options and outputs that the commands of operators share: ``--by``, pauses, the operator log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, LiteralString
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..context.flags import App, argument, flag, option
-from ..context.session import connected
 from ..views.tables import Column, Table, print_tables, time_text
-from ..views.terminal import answer, number, print_json, say, wants_json, warn
+from ..views.terminal import answer, number, warn
 
 if TYPE_CHECKING:
-    import psycopg
-
     from compactory_connectors.postgres.operator_log import LogLine
     from compactory_connectors.postgres.pausing import Paused
 
 __all__ = [
     "By",
     "Limit",
-    "OnlyPrint",
     "Yes",
     "add_log",
     "add_pausing",
-    "give_roles",
     "show_change",
     "show_failed",
     "show_lines",
@@ -50,7 +45,6 @@ _LINES = (
 
 By = Annotated[str | None, option("--by", "NAME", "Who acts, for the operator log. Default: the user of this process.")]
 Limit = Annotated[int, option("--limit", "N", "Largest number of lines to show, newest first.", min=1)]
-OnlyPrint = Annotated[bool, flag("--print", "Print the SQL; change nothing.")]
 Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
 _Name = Annotated[str, argument("NAME", "Its name.")]
 
@@ -115,26 +109,3 @@ Example: `compactory {part} log --limit 20`"""
 def show_lines(lines: Sequence[LogLine]) -> None:
     """Print lines of the operator log."""
     print_tables(Table("lines", lines, _LINES, "no operator has changed anything yet"))
-
-
-def give_roles(
-    plan: Callable[[psycopg.Connection[Any]], tuple[LiteralString, ...]],
-    roles: Sequence[str],
-    *,
-    only_print: bool,
-    **shown: object,
-) -> None:
-    """Run the statements of a plan for roles, or with ``only_print`` print them. ``shown`` is added to the JSON."""
-    from compactory_connectors.schema import grant
-
-    with connected() as connection:
-        texts = plan(connection)
-        if not only_print:
-            grant(connection, texts)
-    if wants_json():
-        print_json({**shown, "sql": list(texts)})
-    elif only_print:
-        print("".join(f"{text};\n" for text in texts), end="")
-    else:
-        for role in roles:
-            say(f"[green]✓[/] {role} has its rights")

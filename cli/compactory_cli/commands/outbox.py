@@ -7,12 +7,14 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
+from compactory.errors import CompactoryError, Unreachable
+
 from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import all_of, begin, connected, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
 from ..views.terminal import answer, number, print_count, seconds
-from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, show_failed, table_of_pauses
+from .operators import By, add_log, add_pausing, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,7 +57,6 @@ def run_relay(
     postgres, kafka, health = all_of(
         configuration.postgres, configuration.kafka, partial(health_on, configuration, listen)
     )
-    from compactory.errors import CompactoryError, Unreachable
     from compactory_connectors.outbox import OutboxRelay
     from compactory_connectors.outbox.status import OutboxWorker
 
@@ -136,22 +137,6 @@ _add_message_act(
     "With --topic also the messages that wait for a topic that Kafka does not have.",
     "42",
 )
-
-
-@app.command("roles")
-def create_outbox_roles(
-    publisher: Annotated[str, option("--publisher", "ROLE", "Role of services that publish.")] = "compactory_publisher",
-    relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
-    only_print: OnlyPrint = False,
-) -> None:
-    """Create a database role for services that publish and one for relays, with only their rights.
-
-    Example: `compactory outbox roles --print`
-    """
-    from compactory_connectors.schema import plan_outbox_grants
-
-    roles = publisher, relay
-    give_roles(lambda connection: plan_outbox_grants(connection, *roles), roles, only_print=only_print)
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compactory.errors import CompactoryError
+
 from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import Providers, all_of, begin, connected, provider_files, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
@@ -27,7 +29,7 @@ from ..views.terminal import (
     warn,
     write,
 )
-from .operators import By, OnlyPrint, add_log, add_pausing, give_roles, show_failed, table_of_pauses
+from .operators import By, add_log, add_pausing, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -130,7 +132,6 @@ def show_sink_status(
 
     Example: `compactory sink status accounts`
     """
-    from compactory.errors import CompactoryError
     from compactory.records import Partition
     from compactory_connectors.postgres.pausing import paused
     from compactory_connectors.sink.statements import partition_offsets
@@ -211,7 +212,6 @@ def _add_record_act(verb: str, outcome: str, text: str, example: str) -> None:
         everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
         by: By = None,
     ) -> None:
-        from compactory.errors import CompactoryError
         from compactory_connectors.sink import operators
 
         is_selected = (topic, partition, offset) != (None, None, None)
@@ -236,21 +236,6 @@ _add_record_act(
     "Drop records that were set aside; the records that wait behind them are applied.",
     "--topic accounts --partition 0 --offset 42",
 )
-
-
-@app.command("roles")
-def create_sink_roles(
-    tables: Annotated[list[str] | None, argument("[TABLE]…", "Tables that the sink writes.")] = None,
-    role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
-    only_print: OnlyPrint = False,
-) -> None:
-    """Create a database role for sinks, with only the rights to keep offsets and to write these tables.
-
-    Example: `compactory sink roles accounts --print`
-    """
-    from compactory_connectors.schema import plan_sink_grants
-
-    give_roles(lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print)
 
 
 @contextmanager

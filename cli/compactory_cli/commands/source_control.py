@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compactory.errors import Unreachable
+
+from ..context.failure import StepFailed
 from ..context.flags import argument, flag, given_flags, option
 from ..context.session import Providers, begin_source, confirm, load_connectors, refuse
+from ..views.source_view import is_healthy, show_overviews, show_status
 from ..views.terminal import say, wants_json
 
 if TYPE_CHECKING:
@@ -42,10 +46,6 @@ def show_source_status(names: _Names = None, url: _Url = None, provider: Provide
 
     Example: `compactory source status --url http://127.0.0.1:8081`
     """
-    from compactory.errors import Unreachable
-
-    from ..views.source_view import is_healthy, show_overviews, show_status
-
     configuration = begin_source()
     server = _find_server(configuration, url)
     files = [name for name in names or () if name.endswith(_FILES)]
@@ -95,8 +95,6 @@ def restart(name: _Name = None, table: _Table = None, url: _Url = None, provider
 
     Example: `compactory source restart tenants --table public.tenants`
     """
-    from ..views.source_view import show_status
-
     server, connector = _require_connector(begin_source(), url, name, provider)
     show_status([server.order(connector, "restart", table=table)], server.place)
 
@@ -113,8 +111,6 @@ def approve(
 
     Example: `compactory source approve tenants public.tenants`
     """
-    from ..views.source_view import show_status
-
     server, connector = _require_connector(begin_source(), url, name, provider)
     held_tables = [
         row
@@ -141,9 +137,6 @@ def approve(
 
 def _set_target(name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool) -> None:
     """Pause or resume: over HTTP if an address is known, else through the offsets topic."""
-    from ..context.failure import StepFailed
-    from ..views.source_view import show_status
-
     configuration = begin_source()
     if _find_server(configuration, url) is None and name is not None and name.endswith(_FILES):
         _store_targets(configuration, load_connectors([Path(name)], provider or ()), paused=paused)
@@ -166,8 +159,6 @@ def _set_target(name: str | None, url: str | None, wait: float, provider: Provid
 def _store_targets(configuration: Configuration, connectors: Sequence[ConnectorConfig], *, paused: bool) -> None:
     from compactory_connectors.source.offsets.stored_offsets import Target
     from compactory_connectors.source.operations.overview import read_overview, store_target
-
-    from ..views.source_view import show_overviews
 
     kafka = configuration.kafka()
     for connector in connectors:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..context.flags import App, argument, flag, option
 from ..context.session import Providers, all_of, begin_source, confirm, load_connectors, refuse
+from ..views.moment import microseconds
+from ..views.source_view import show_changes, show_offsets
 from ..views.terminal import wants_json, warn
 from .operators import Yes
 
@@ -45,8 +47,6 @@ def show_source_offsets(
     Example: `compactory source offsets show tenants.json --count`
     """
     from compactory_connectors.source.offsets.stored_offsets import matching_tables
-
-    from ..views.offsets_view import show_offsets
 
     config, kafka = _connector_and_kafka(connector, provider)
     if not count:
@@ -107,8 +107,6 @@ def set_source_offsets(
     """
     from compactory_connectors.source.offsets.offset_parts import Cursor
     from compactory_connectors.source.operations.offset_edit import new_edit
-
-    from ..views.moment import microseconds
 
     if (timestamp is not None or incrementing is not None) == (to_time is not None):
         refuse("say where to: --timestamp TIME [--incrementing ID], or --to-time TIME")
@@ -174,8 +172,6 @@ def _edit(
     config: ConnectorConfig, admin: OffsetAdmin, decide: Decide, edit: Edit, dry_run: bool, yes: bool, force: bool
 ) -> None:
     """Show the effect of an edit, ask, write."""
-    from ..views.offsets_view import show_changes
-
     previews = admin.preview(decide)
     written = not dry_run and bool(previews)
     if written and not wants_json():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,9 +11,11 @@ from ..context.flags import App, argument, flag, option
 from ..context.session import begin, confirm, connected, refuse
 from ..views.tables import Column, Table, bold, document, print_lines, print_tables
 from ..views.terminal import escape, fields, marked, print_json, say, wants_json, write
-from .operators import OnlyPrint, Yes, give_roles
+from .operators import Yes
 
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     import psycopg
 
     from compactory_connectors.schema import Adoption, Plan, Status
@@ -32,7 +35,17 @@ _TABLES = (
     Column("wakes the source", lambda notifies: "yes" if notifies else "no", "notify"),
 )
 
-app = App(name="sql", help="Migrations, and adoption of live tables.")
+_ROLES = {
+    "source": {"owner": "compactory_owner", "source": "compactory_source", "writer": "compactory_writer"},
+    "outbox": {"publisher": "compactory_publisher", "relay": "compactory_relay"},
+    "jobs": {"enqueuer": "compactory_enqueuer", "executor": "compactory_executor"},
+    "sink": {"sink": "compactory_sink"},
+}
+"""The kinds of roles of each part, with their names."""
+
+OnlyPrint = Annotated[bool, flag("--print", "Print the SQL; change nothing.")]
+
+app = App(name="sql", help="Migrations, adoption of live tables, and roles.")
 
 
 @app.command("install")
@@ -117,22 +130,52 @@ def adopt(
 
 
 @app.command("roles")
-def create_sql_roles(
-    tables: Annotated[list[str], argument("TABLE…", "The tables that a source polls.")],
-    owner: Annotated[str, option("--owner", "ROLE", "Role that installs and adopts.")] = "compactory_owner",
-    source: Annotated[str, option("--source", "ROLE", "Role of the source.")] = "compactory_source",
-    writer: Annotated[str, option("--writer", "ROLE", "Role that changes rows.")] = "compactory_writer",
+def create_roles(
+    tables: Annotated[
+        list[str] | None, argument("[TABLE]…", "Tables that the source polls, or that the sink writes.")
+    ] = None,
+    part: Annotated[
+        Literal["source", "outbox", "jobs", "sink"], option("--for", help="The part that the roles are for.")
+    ] = "source",
+    role: Annotated[
+        list[str] | None, option("--role", "KIND=NAME", "Another name for a role, such as writer=app; repeatable.")
+    ] = None,
     only_print: OnlyPrint = False,
 ) -> None:
-    """Create a database role per component with only its rights. Run it before install, and again after adopt.
+    """Create a database role for each component of a part, with only its rights. May be run again.
 
-    Example: `compactory sql roles tenants --print`
+    The kinds are owner, source and writer; publisher and relay; enqueuer and executor; sink. Run it for a source before
+    install, and again after adopt.
+
+    Example: `compactory sql roles tenants --role writer=app --print`
     """
-    from compactory_connectors.schema import Roles, plan_grants
+    from compactory_connectors import schema
 
-    names = Roles(owner=owner, source=source, writer=writer)
-    roles = [owner, source, writer]
-    give_roles(lambda connection: plan_grants(connection, tables, names), roles, only_print=only_print, tables=tables)
+    names = dict(_ROLES[part])
+    for text in role or ():
+        kind, _, name = text.partition("=")
+        if kind not in names or not name:
+            refuse(f"--role {text}: must be KIND=NAME; the kinds of {part} are {', '.join(names)}")
+        names[kind] = name
+    if (part == "source" and not tables) or (part in {"outbox", "jobs"} and tables):
+        refuse("name the tables that the source polls" if part == "source" else f"roles for {part} are for no tables")
+    plans: dict[str, Callable[[psycopg.Connection[Any]], tuple[LiteralString, ...]]] = {
+        "source": lambda connection: schema.plan_grants(connection, tables or (), schema.Roles(**names)),
+        "outbox": lambda connection: schema.plan_outbox_grants(connection, **names),
+        "jobs": lambda connection: schema.plan_jobs_grants(connection, **names),
+        "sink": lambda connection: schema.plan_sink_grants(connection, names["sink"], tables or ()),
+    }
+    with connected() as connection:
+        statements = plans[part](connection)
+        if not only_print:
+            schema.grant(connection, statements)
+    if wants_json():
+        print_json({"sql": list(statements)})
+    elif only_print:
+        print("".join(f"{statement};\n" for statement in statements), end="")
+    else:
+        for name in names.values():
+            say(f"[green]✓[/] {escape(name)} has its rights")
 
 
 @app.command("prune")

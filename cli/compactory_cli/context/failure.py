@@ -7,7 +7,6 @@ import json
 import sys
 
 import typer
-from rich.markup import escape
 
 from compactory.errors import (
     BackendLocked,
@@ -22,7 +21,7 @@ from compactory.errors import (
     WaitTimeout,
 )
 
-from ..views.terminal import error_output
+from ..views.terminal import error_output, escape
 
 __all__ = ["StepFailed", "exit_code_of", "report"]
 

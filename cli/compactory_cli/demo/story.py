@@ -1,4 +1,7 @@
-"""The demo's story: fill a table, publish it, serve it, change a row; then the tour."""
+"""The demo's story: fill a table, publish it, serve it, change a row; then the tour of a payment.
+
+The payment goes through outbox, processor and sink, and its receipt is a job.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from threading import Event
+from typing import Any
+
+import psycopg
 
 from compactory import Directory, GlobalStore
 from compactory.errors import CompactoryError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_client import Client
-from compactory_connectors.schema import Adoption, adopt
+from compactory_connectors.schema import Adoption, adopt, install
 from compactory_sql import read
 
 from ..context.failure import StepFailed
@@ -23,11 +30,11 @@ from ..stack.kafka import KafkaServer
 from ..stack.postgres import embedded_binaries
 from ..views.terminal import seconds
 from .stage import TOPIC, Stage
-from .tour import start_tour, tour
 
 __all__ = ["Demo"]
 
 _ROWS = 50_000
+_PUBLISHED, _APPROVED, _REFUSED = "payments", "payments_approved", "payments_refused"
 
 _UP = """
 Up in {startup}: the directory is served. Now a payment goes through the workers.
@@ -102,10 +109,10 @@ class Demo:
             step.result = "from COMMIT of an UPDATE to the answer of an HTTP lookup"
         startup = time.perf_counter() - began
         stage.tell({"up": stage.urls["http"], "seconds": round(startup, 4)}, _UP.format(startup=seconds(startup)))
-        start_tour(stage)
+        _start_tour(stage)
         _, *provider = stage.connector()
         stage.run_command("console", "console", "--listen", stage.urls["console"].removeprefix("http://"), *provider)
-        tour(stage)
+        _tour(stage)
         stage.wait(lambda: stage.is_listening("console"), "the console does not listen", pause=0.05)
 
     def _set_up(self) -> None:
@@ -177,3 +184,55 @@ class Demo:
             psql="psql" if shutil.which("psql") else embedded_binaries() / "psql",
             program="compactory" if shutil.which("compactory") else Path(sys.executable).with_name("compactory"),
         )
+
+
+def _start_tour(stage: Stage) -> None:
+    """Create tables and topics of the payments, and start the workers."""
+    with stage.connect() as connection:
+        install(connection)
+        connection.execute((resources.files("compactory_cli.demo") / "payments.sql").read_bytes())
+    kafka = Kafka(stage.broker.address)
+    for topic in (_PUBLISHED, _APPROVED, _REFUSED):
+        kafka.create_topic(topic, partitions=1, config={"cleanup.policy": "compact"})
+    ledger = [] if stage.lacks else [str(stage.home.folder / "ledger.json")]
+    listen = stage.urls["workers"].removeprefix("http://")
+    servers = stage.postgres.url(), stage.broker.address
+    stage.run_module("workers", "compactory_cli.demo.workers", *servers, listen, *ledger)
+
+
+def _tour(stage: Stage) -> None:
+    """Insert two payments and print what each worker does with them. Raises StepFailed, Unreachable, Ended."""
+    with stage.connect() as connection, GlobalStore(stage.broker.address, [_PUBLISHED, _APPROVED, _REFUSED]) as store:
+        published, approved, refused = store[_PUBLISHED], store[_APPROVED], store[_REFUSED]
+        with stage.step("outbox", "publishing a payment") as step:
+            connection.execute("INSERT INTO payments (terminal_id, amount) VALUES ('T42', 19.99), ('T43', 2500)")
+            stage.wait(lambda: "2" in published, "the relay has not sent the payments")
+            step.result = "payments inserted and published in one transaction; the relay has sent them to a topic"
+        if stage.lacks:
+            stage.tell({"left out": ["process", "sink"], "reason": stage.lacks}, f" [yellow]![/] {_left_out(stage)}")
+        else:
+            with stage.step("process", "checking the payments") as step:
+                stage.wait(lambda: "1" in approved and "2" in refused, "the processor has not checked the payments")
+                step.result = f"a function has approved payment 1, and refused payment 2: {refused['2']['error']}"
+            with stage.step("sink", "writing approved payments to a table") as step:
+                row = _await_row(stage, connection, "SELECT terminal_id, amount FROM ledger WHERE payment_id = '1'")
+                step.result = f"payment 1 is in the table ledger: {row[0]}, {row[1]}; from the topic {_APPROVED}"
+        with stage.step("job", "sending a receipt") as step:
+            [attempt] = _await_row(stage, connection, "SELECT attempt FROM receipts WHERE payment_id = 1")
+            step.result = f"the receipt is sent, in attempt {attempt}: in attempt 1 the mail server was down"
+
+
+def _await_row(stage: Stage, connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
+    """Return the first row of a query once there is one."""
+    rows: list[tuple[Any, ...]] = []
+
+    def has_row() -> bool:
+        rows[:] = connection.execute(query.encode()).fetchall()
+        return bool(rows)
+
+    stage.wait(has_row, f"no row yet of {query}", pause=0.01)
+    return rows[0]
+
+
+def _left_out(stage: Stage) -> str:
+    return f"processor and sink are left out, for the embedded broker serves no consumer groups ({stage.lacks})"

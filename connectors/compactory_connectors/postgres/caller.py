@@ -119,7 +119,9 @@ class _Remedies:
             raise ConfigError(f"{place} has no {part}, or an older one: `compactory sql install` adds it") from error
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             reason = f"role {info.user!r} may not use the {part} of {place}: {error.diag.message_primary}"
-            raise ConfigError(f"{reason}; `compactory {part} roles` makes a role with the rights: grant it") from error
+            raise ConfigError(
+                f"{reason}; `compactory sql roles --for {part}` makes a role with the rights: grant it"
+            ) from error
 
 
 def _not_psycopg(conn: Any, call: str) -> str:

@@ -43,5 +43,6 @@ def note_handled(conn: Any, reader: str, topic: str, ids: Iterable[str]) -> set[
         raise ConfigError(f"{place} has no table of handled messages: `compactory sql install` adds it") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(
-            f"role {inner.info.user!r} may not note handled messages in {place}: `compactory sink roles` grants it"
+            f"role {inner.info.user!r} may not note handled messages in {place}:"
+            " `compactory sql roles --for sink` grants it"
         ) from error

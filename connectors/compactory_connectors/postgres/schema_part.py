@@ -54,14 +54,14 @@ def open_part(
         lacking = connection.execute(query(f"{part.name}/rights")).fetchall()
         if lacking:
             raise ConfigError(
-                f"{role} may not {part.may}: GRANT {needed} TO {role}; compactory {part.name} roles grants it"
+                f"{role} may not {part.may}: GRANT {needed} TO {role}; compactory sql roles --for {part.name} grants it"
                 for role, needed in lacking
             )
     except psycopg.errors.InsufficientPrivilege as error:
         connection.close()
         raise ConfigError(
             f"role {user!r} may not {part.may}: {error.diag.message_primary};"
-            f" compactory {part.name} roles makes a role that may, to be granted to it"
+            f" compactory sql roles --for {part.name} makes a role that may, to be granted to it"
         ) from error
     except (psycopg.Error, ConfigError):
         connection.close()

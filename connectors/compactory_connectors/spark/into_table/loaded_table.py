@@ -151,7 +151,8 @@ def _rights(row: dict[str, Any]) -> Iterator[str]:
     if not row["installed"]:
         yield "schema compactory_staging, where rows are staged, is not there: run compactory sql install"
     elif not row["stages"]:
-        yield f"{role} may not stage rows: run compactory sql roles {name} --writer {role}, once more after sql install"
+        remedy = f"run compactory sql roles {name} --role writer={role}, once more after sql install"
+        yield f"{role} may not stage rows: {remedy}"
 
 
 def _disagreements(inspection: Inspection, key: Sequence[str] | None, active: str | None) -> Iterator[str]:
