@@ -137,9 +137,13 @@ class Demo:
             step.result = f"public.{TOPIC}: {_ROWS:,} rows, adopted"
         with stage.step("kafka", "starting the broker") as step:
             stage.broker.start()
-            Kafka(stage.broker.address).create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
-            if isinstance(stage.broker, KafkaServer):
-                stage.broker.create_coordinator_topics()
+            kafka, compacted = Kafka(stage.broker.address), {"cleanup.policy": "compact"}
+            kafka.create_topic(TOPIC, partitions=1, config=compacted)
+            if isinstance(
+                stage.broker, KafkaServer
+            ):  # else the first transaction and group wait for these, some seconds
+                for topic in ("__transaction_state", "__consumer_offsets"):
+                    kafka.create_topic(topic, partitions=4, config=compacted)
             step.result = f"{stage.broker.title} on {stage.broker.address}; topic {TOPIC}"
         with stage.step("http", "loading the topic") as step:
             stage.wait(self._server_has_all, f"the HTTP server does not hold {_ROWS} entries", pause=0.05)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its re-exports are implicit
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # its re-exports are implicit
 
 from compactory.errors import Unreachable
 
@@ -132,14 +132,6 @@ class KafkaServer(Server):
             self._command = ["java", f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *java]
             self._command += ["-cp", f"{jars}/*", "kafka.Kafka", str(config)]
         super().start()
-
-    def create_coordinator_topics(self) -> None:
-        """Create the topics that the first transaction and the first consumer group would wait for, some seconds."""
-        config = {"cleanup.policy": "compact"}
-        topics = [NewTopic(name, 4, 1, config=config) for name in ("__transaction_state", "__consumer_offsets")]
-        admin = new_admin(self.client())
-        for created in admin.create_topics(topics).values():
-            created.result()
 
     def remove(self) -> None:
         """Kill the server and delete its folder."""
