@@ -139,9 +139,8 @@ class Demo:
             stage.broker.start()
             kafka, compacted = Kafka(stage.broker.address), {"cleanup.policy": "compact"}
             kafka.create_topic(TOPIC, partitions=1, config=compacted)
-            if isinstance(
-                stage.broker, KafkaServer
-            ):  # else the first transaction and group wait for these, some seconds
+            if isinstance(stage.broker, KafkaServer):
+                # else the first transaction and the first group would wait for these topics, some seconds
                 for topic in ("__transaction_state", "__consumer_offsets"):
                     kafka.create_topic(topic, partitions=4, config=compacted)
             step.result = f"{stage.broker.title} on {stage.broker.address}; topic {TOPIC}"

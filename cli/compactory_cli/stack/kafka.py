@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # its re-exports are implicit
+from confluent_kafka.admin import AdminClient
 
 from compactory.errors import Unreachable
 
