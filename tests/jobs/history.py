@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from compactory_connectors.jobs import Jobs, NewJob
-from compactory_connectors.jobs.operators import retry
+from compactory_connectors.jobs.operators import Act, change_jobs
 from tests.jobs.harness import Bench
 from tests.jobs.mortal import FIRST, TTL, TURN
 from tests.source.workload import wait_until
@@ -196,7 +196,7 @@ def drain(bench: Bench) -> None:
     """Wait for all jobs, as long as some end. Those whose executors died five times are an operator's to retry."""
     left = bench.count("compactory.jobs_live")
     while left:
-        retry(bench.sql)
+        change_jobs(bench.sql, Act.RETRY)
         before = left
         wait_until(lambda: bench.count("compactory.jobs_live") < before, 60, "a job to end")  # noqa: B023 - called here
         left = bench.count("compactory.jobs_live")

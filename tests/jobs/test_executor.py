@@ -24,7 +24,7 @@ from compactory_connectors.jobs.claim_statements import ClaimStatements, Request
 from compactory_connectors.jobs.end_statements import Commit
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.keeper import Keeper
-from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
+from compactory_connectors.jobs.operators import Act, change_jobs, jobs_where
 from compactory_connectors.jobs.rows import Assigned, Claimed, Outcome
 from compactory_connectors.jobs.statements import JobTable, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
@@ -208,7 +208,7 @@ def test_a_job_waits_for_its_time(bench: Bench) -> None:
     wait_until(lambda: len(at) == 2, what="both")
     assert at[0] - began < 0.6 <= at[1] - began
     assert bench.state(later) == "scheduled"
-    assert cancel(bench.sql, [later]) == 1
+    assert change_jobs(bench.sql, Act.CANCEL, [later]) == 1
 
 
 def test_jobs_that_came_due_while_no_executor_ran_are_run_without_a_pause(bench: Bench) -> None:
@@ -308,8 +308,8 @@ def test_a_dead_letter_keeps_its_traceback_and_comes_back(bench: Bench) -> None:
     assert 'in handle\n    raise ValueError("the reason")' in str(row.last_error)
     broken = False
     assert bench.state(second) == "scheduled"
-    assert retry(bench.sql, [poison]) == 1
-    assert discard(bench.sql, [given_up]) == 1
+    assert change_jobs(bench.sql, Act.RETRY, [poison]) == 1
+    assert change_jobs(bench.sql, Act.DISCARD, [given_up]) == 1
     bench.wait_for_all()
     assert bench.column("SELECT job FROM effects WHERE \"group\" = 'g' ORDER BY n") == [poison, second]
     assert bench.column("SELECT job FROM effects WHERE \"group\" = 'h'") == [third]
@@ -395,7 +395,7 @@ def test_a_running_job_is_cancelled_and_its_group_goes_on(bench: Bench, impatien
     bench.executor()
     job, after = bench.enqueue("a", {"long": 1}, group="g"), bench.enqueue("a", group="g")
     bench.wait_for(job, "running")
-    assert cancel(bench.sql, [job]) == 1
+    assert change_jobs(bench.sql, Act.CANCEL, [job]) == 1
     bench.wait_for(job, "cancelled")
     bench.wait_for(after, "succeeded")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -16,12 +15,9 @@ from compactory_connectors.jobs import NewJob, operators
 from compactory_connectors.jobs.operators import (
     Act,
     JobFilter,
-    cancel,
+    change_jobs,
     count_jobs,
-    discard,
     jobs_where,
-    retry,
-    run_now,
 )
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
@@ -42,13 +38,13 @@ def enqueued(bench: Bench, groups: bool = False) -> list[int]:
     return ids
 
 
-def ordered(bench: Bench, act: Callable[..., int], ids: list[int]) -> int:
+def ordered(bench: Bench, act: Act, ids: list[int]) -> int:
     with closing(open_jobs(checked_url(bench.url).conninfo, "operator")) as connection:
-        return act(connection, ids)
+        return change_jobs(connection, act, ids)
 
 
-@pytest.mark.parametrize("act", [cancel, retry])
-def test_orders_for_many_jobs_do_not_deadlock_with_a_round(bench: Bench, act: Callable[..., int]) -> None:
+@pytest.mark.parametrize("act", [Act.CANCEL, Act.RETRY])
+def test_orders_for_many_jobs_do_not_deadlock_with_a_round(bench: Bench, act: Act) -> None:
     """The round locks jobs in the opposite order, half of them before the operator does and half of them after."""
     ids = enqueued(bench)
     with psycopg.connect(bench.url) as round_, ThreadPoolExecutor() as pool:
@@ -68,20 +64,17 @@ def test_groups_go_on_without_waiting_for_a_round(bench: Bench) -> None:
     with psycopg.connect(bench.url) as round_:
         for job in reversed(ids[1::2]):
             round_.execute(TOUCH, [job])
-        assert ordered(bench, cancel, ids[::2]) == len(ids) // 2
+        assert ordered(bench, Act.CANCEL, ids[::2]) == len(ids) // 2
 
 
 def test_a_job_that_stays_locked_is_named_and_the_others_are_cancelled(bench: Bench) -> None:
     ids = enqueued(bench, groups=True)
 
-    def impatient(connection: psycopg.Connection[Any], jobs: list[int]) -> int:
-        connection.execute("SET lock_timeout = '200ms'")
-        return cancel(connection, jobs)
-
-    with psycopg.connect(bench.url) as holder:
+    with psycopg.connect(bench.url) as holder, psycopg.connect(bench.url, autocommit=True) as operator:
         holder.execute(TOUCH, [ids[4]])
+        operator.execute("SET lock_timeout = '200ms'")
         with pytest.raises(OrderRefused, match=rf"^1 of 10 jobs is locked .* {ids[4]}"):
-            ordered(bench, impatient, ids[::2])
+            change_jobs(operator, Act.CANCEL, ids[::2])
     assert [job for job in ids[::2] if bench.state(job) != "cancelled"] == [ids[4]]
 
 
@@ -93,7 +86,7 @@ def test_a_locked_job_whose_unique_key_was_taken_is_named_and_the_others_run_aga
         bench.sql.execute("UPDATE compactory.jobs_live SET state = 'failed', attempt = 1")
     with psycopg.connect(bench.url) as holder, ThreadPoolExecutor() as pool:
         holder.execute(TOUCH, [taken])
-        operator = pool.submit(ordered, bench, retry, [taken, other])
+        operator = pool.submit(ordered, bench, Act.RETRY, [taken, other])
         wait_until(lambda: bench.count(WAITS) == 1, what="the operator to wait for the lock")
         bench.enqueue("a", unique_key="k")
         holder.commit()
@@ -112,7 +105,7 @@ def test_orders_beside_a_busy_executor(bench: Bench) -> None:
             with bench.sql.transaction():
                 batch = [NewJob(type="a", group=f"g{m % 7}" if m % 2 else None) for m in range(100)]
                 ids: list[int] = bench.jobs.enqueue_many(bench.sql, batch)
-            orders.append(pool.submit(ordered, bench, cancel, ids[:: 1 if n % 2 else -1]))
+            orders.append(pool.submit(ordered, bench, Act.CANCEL, ids[:: 1 if n % 2 else -1]))
         for order in orders:
             order.result(30)
     bench.wait_for_all()
@@ -130,12 +123,12 @@ def found(bench: Bench, **fields: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("payload", ["{order: 1}", "", "NaN", '{"order": 1', "[1] [2]", "\ud800"])
-@pytest.mark.parametrize("act", [cancel, discard, retry, run_now])
-def test_a_payload_that_is_no_json_changes_nothing(bench: Bench, act: Callable[..., int], payload: str) -> None:
+@pytest.mark.parametrize("act", list(Act))
+def test_a_payload_that_is_no_json_changes_nothing(bench: Bench, act: Act, payload: str) -> None:
     bench.jobs.declare("a")
     job = bench.enqueue("a", run_at=LATER)
     with pytest.raises(ConfigError, match="is no JSON"):
-        act(bench.sql, where=JobFilter(payload=payload))
+        change_jobs(bench.sql, act, where=JobFilter(payload=payload))
     assert bench.state(job) == "scheduled"
 
 
@@ -143,7 +136,7 @@ def test_json_that_only_postgres_refuses_changes_nothing(bench: Bench) -> None:
     bench.jobs.declare("a")
     job = bench.enqueue("a")
     with pytest.raises(psycopg.DataError):
-        cancel(bench.sql, where=JobFilter(payload=r'"\u0000"'))
+        change_jobs(bench.sql, Act.CANCEL, where=JobFilter(payload=r'"\u0000"'))
     assert bench.state(job) == "scheduled"
 
 
@@ -153,7 +146,7 @@ def test_filters_that_no_job_can_match_are_refused(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="has no zone"):
         JobFilter(since=datetime(2024, 1, 31))  # noqa: DTZ001
     with pytest.raises(ConfigError, match="discard changes no scheduled jobs: choose failed"):
-        discard(bench.sql, where=JobFilter(state="scheduled"))
+        change_jobs(bench.sql, Act.DISCARD, where=JobFilter(state="scheduled"))
     with pytest.raises(ConfigError, match="cancel changes no failed jobs"):
         count_jobs(bench.sql, JobFilter(state="failed"), Act.CANCEL)
 
@@ -166,7 +159,7 @@ def test_each_field_of_a_filter_selects_jobs(bench: Bench) -> None:
     other = bench.enqueue("b", {"order": 8}, tenant="south")
     plain = bench.enqueue("b")
     bench.sql.execute("UPDATE compactory.jobs_live SET created_at = '2024-01-31T10:00Z' WHERE id = %s", [other])
-    cancel(bench.sql, [plain])
+    change_jobs(bench.sql, Act.CANCEL, [plain])
     moment = datetime(2024, 1, 31, 10, tzinfo=UTC)
     assert found(bench) == [plain, other, order]
     assert found(bench, state="cancelled") == [plain]
@@ -185,7 +178,7 @@ def test_pages_of_jobs_meet_each_job_once(bench: Bench) -> None:
     while page := jobs_where(bench.sql, before_id=before_id, limit=6):
         before_id = page[-1].id
         pages += [row.id for row in page]
-        cancel(bench.sql, [page[0].id])
+        change_jobs(bench.sql, Act.CANCEL, [page[0].id])
         bench.enqueue("a")
     assert pages == ids[::-1]
 
@@ -197,16 +190,16 @@ def test_a_change_of_many_pages_reaches_every_match_and_no_other(bench: Bench, m
     bench.sql.execute("UPDATE compactory.jobs_live SET state = 'failed', finished_at = now()")
     assert count_jobs(bench.sql, JobFilter(payload="{}", until=LATER), Act.RETRY) == (21, True)
     bench.sql.execute("UPDATE compactory.jobs_live SET payload = '[1, 2]' WHERE id <> %s", [spared])
-    assert retry(bench.sql, where=JobFilter(payload="[1]")) == len(ids)
+    assert change_jobs(bench.sql, Act.RETRY, where=JobFilter(payload="[1]")) == len(ids)
     assert bench.state(spared) == "failed"
-    assert cancel(bench.sql, where=JobFilter(type="a")) == len(ids)
-    assert retry(bench.sql, where=JobFilter(type="a")) == 1
-    assert retry(bench.sql, where=JobFilter(type="a", state="cancelled")) == len(ids)
+    assert change_jobs(bench.sql, Act.CANCEL, where=JobFilter(type="a")) == len(ids)
+    assert change_jobs(bench.sql, Act.RETRY, where=JobFilter(type="a")) == 1
+    assert change_jobs(bench.sql, Act.RETRY, where=JobFilter(type="a", state="cancelled")) == len(ids)
 
 
 def test_no_ids_are_not_all_jobs(bench: Bench) -> None:
     job = enqueued(bench)[0]
-    assert cancel(bench.sql, []) == 0
+    assert change_jobs(bench.sql, Act.CANCEL, []) == 0
     assert jobs_where(bench.sql, []) == []
     assert bench.state(job) == "scheduled"
 
@@ -218,15 +211,15 @@ def test_waiting_jobs_run_now(bench: Bench) -> None:
     retried, spared = (bench.enqueue("a", run_at=LATER) for _ in range(2))
     bench.sql.execute("UPDATE compactory.jobs_live SET attempt = 3 WHERE id = %s", [retried])
     bench.executor()
-    assert run_now(bench.sql, [second, retried]) == 2
+    assert change_jobs(bench.sql, Act.RUN_NOW, [second, retried]) == 2
     bench.wait_for(retried, "succeeded")
     assert jobs_where(bench.sql, [retried])[0].attempt == 4  # the attempts before count
     assert (bench.state(first), bench.state(second)) == ("scheduled", "scheduled")
     assert count_jobs(bench.sql, JobFilter(group="g"), Act.RUN_NOW) == (1, True)
-    assert run_now(bench.sql, where=JobFilter(group="g")) == 1
+    assert change_jobs(bench.sql, Act.RUN_NOW, where=JobFilter(group="g")) == 1
     bench.wait_for(second, "succeeded")
     assert bench.state(first) == "succeeded"
-    assert run_now(bench.sql, [first]) == 0
+    assert change_jobs(bench.sql, Act.RUN_NOW, [first]) == 0
     assert bench.state(spared) == "scheduled"
 
 

@@ -14,7 +14,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import JobExecutor, NewJob
 from compactory_connectors.jobs.claims import Claims
-from compactory_connectors.jobs.operators import JobFilter, cancel, discard, pause, resume, retry, run_now
+from compactory_connectors.jobs.operators import Act, JobFilter, change_jobs, pause, resume
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.jobs.status import JobsWorker
 from compactory_connectors.postgres.jdbc_url import checked_url
@@ -177,19 +177,19 @@ def test_each_act_leaves_a_line_in_its_transaction(bench: Bench) -> None:
     bench.jobs.declare("a")
     first, second, third = (bench.enqueue("a", tenant="north") for _ in range(3))
     with closing(open_jobs(checked_url(bench.url).conninfo, "operator")) as connection:
-        assert cancel(connection, [first, second], by="alice") == 2
-        assert cancel(connection, [first]) == 0
-        assert retry(connection, where=JobFilter(state="cancelled", tenant="north")) == 2
+        assert change_jobs(connection, Act.CANCEL, [first, second], by="alice") == 2
+        assert change_jobs(connection, Act.CANCEL, [first]) == 0
+        assert change_jobs(connection, Act.RETRY, where=JobFilter(state="cancelled", tenant="north")) == 2
         bench.sql.execute("UPDATE compactory.jobs_live SET state = 'failed' WHERE id = %s", [third])
-        assert discard(connection) == 1
+        assert change_jobs(connection, Act.DISCARD) == 1
         bench.sql.execute("UPDATE compactory.jobs_live SET run_at = now() + interval '1 day'")
-        assert run_now(connection, where=JobFilter(type="a")) == 2
+        assert change_jobs(connection, Act.RUN_NOW, where=JobFilter(type="a")) == 2
         pause(connection, "a")
         pause(connection, "a")
         resume(connection, "a", by="bob")
         pause(connection, group="g")
         with connection.transaction(force_rollback=True):
-            cancel(connection)
+            change_jobs(connection, Act.CANCEL)
             pause(connection, "b")
     assert acts(bench) == [
         ("cancel", {"ids": [first, second]}, 2),

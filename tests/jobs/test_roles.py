@@ -10,7 +10,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, Retry
-from compactory_connectors.jobs.operators import cancel, pause, resume, retry
+from compactory_connectors.jobs.operators import Act, change_jobs, pause, resume
 from compactory_connectors.postgres.operator_log import operator_log
 from compactory_connectors.schema import grant, plan_jobs_grants
 from tests.jobs.harness import Bench
@@ -47,8 +47,8 @@ def test_enqueuer_and_executor_need_no_more(bench: Bench, roles: tuple[str, str]
         (second,) = bench.column("SELECT id FROM compactory.jobs WHERE id <> %s", first)
         bench.wait_for(second, "failed")
     with psycopg.connect(executor, autocommit=True) as operator:
-        assert retry(operator, [second]) == 1
-        assert cancel(operator, [second]) == 1
+        assert change_jobs(operator, Act.RETRY, [second]) == 1
+        assert change_jobs(operator, Act.CANCEL, [second]) == 1
         assert pause(operator, "a").has_changed
         assert resume(operator, "a")
         assert {line.action for line in operator_log(operator)} == {"retry", "cancel", "pause", "resume"}

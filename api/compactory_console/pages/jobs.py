@@ -22,12 +22,6 @@ from ..rendering import counted
 __all__ = ["change_jobs", "confirm_page", "job_chart", "job_page", "jobs_page"]
 
 _PAGE = 50
-_FUNCTIONS = {
-    Act.RUN_NOW: operators.run_now,
-    Act.RETRY: operators.retry,
-    Act.CANCEL: operators.cancel,
-    Act.DISCARD: operators.discard,
-}
 _FIELDS = ("state", "type", "group", "tenant", "payload")
 
 
@@ -89,7 +83,7 @@ async def change_jobs(call: Call) -> Response:
         raise ConfigError("choose jobs first")
     where = JobFilter() if ids else _filter({name: values[0] for name, values in call.form.items()})
     count = await call.parts.operators.in_database(
-        lambda sql: _FUNCTIONS[act](sql, ids or None, where, by=call.by), open_jobs
+        lambda sql: operators.change_jobs(sql, act, ids or None, where, by=call.by), open_jobs
     )
     target = f"/jobs/{ids[0]}" if call.field("back") == "job" else "/jobs"
     return call.back(target, f"{act}: {counted(count, 'job')}.", state=None if ids else where.state)

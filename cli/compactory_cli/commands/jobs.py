@@ -205,7 +205,7 @@ def _add_job_act(name: str, outcome: str, text: str, example: str) -> None:
                         f"{name}: {text} match. Change them?",
                         f"{name} would change {text}; not a terminal: add --yes",
                     )
-            count = getattr(operators, name.replace("-", "_"))(connection, ids or None, where, by=by)
+            count = operators.change_jobs(connection, operators.Act(name), ids or None, where, by=by)
         if ids and not count:
             raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
         print_count(count, "job", outcome)
@@ -262,19 +262,17 @@ def limit_jobs(
 
     Example: `compactory jobs limit transport.notify --running 5 --rate '100 per minute'`
     """
-    from compactory_connectors.jobs import operators
+    from compactory_connectors.jobs.limit_operators import remove_limit, set_limit
 
     if remove and (running is not None or rate is not None):
         refuse("give --remove, or a limit with --running and --rate, not both")
     name = f"type {type_}" if type_ else f"tenant {tenant}" if tenant else f"groups {group}…"
     with _connect_to_jobs() as connection:
         if remove:
-            has_changed = operators.remove_limit(connection, type_, group=group, tenant=tenant, by=by)
+            has_changed = remove_limit(connection, type_, group=group, tenant=tenant, by=by)
             show_change(name, "without a limit of operators", has_changed)
         else:
-            warning = operators.set_limit(
-                connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by
-            )
+            warning = set_limit(connection, type_, group=group, tenant=tenant, running=running, rate=rate, by=by)
             show_change(name, "limited", (True, warning))
 
 

@@ -1,7 +1,7 @@
-"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause and resume; set limits.
+"""Operators' functions about jobs: find, count, change (run now, retry, cancel, discard), pause and resume.
 
-Functions that change jobs take ids, a filter, or both. They change the matching jobs newest first, at most 10,000 in a
-transaction. Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
+`change_jobs` takes ids, a filter, or both, and changes the matching jobs newest first, at most 10,000 in a transaction.
+Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from compactory.errors import ConfigError, OrderRefused
-from compactory_connectors.postgres.operator_log import log_act, person
+from compactory_connectors.postgres.operator_log import log_act
 from compactory_connectors.postgres.pausing import PausableKind, PauseResult, set_paused, unseen
 from compactory_sql import query
 
 from .job import TENANT
-from .limits import LimitKind, limit_of
 
 __all__ = [
     "CHANGEABLE_STATES",
@@ -31,16 +30,11 @@ __all__ = [
     "JobCount",
     "JobFilter",
     "JobRow",
-    "cancel",
+    "change_jobs",
     "count_jobs",
-    "discard",
     "jobs_where",
     "pause",
-    "remove_limit",
     "resume",
-    "retry",
-    "run_now",
-    "set_limit",
 ]
 
 STATES: Final = ("scheduled", "running", "succeeded", "failed", "cancelled")
@@ -55,12 +49,17 @@ _PAGE = 10_000  # jobs that one transaction changes
 
 
 class Act(StrEnum):
-    """A change that an operator makes."""
+    """A change of jobs."""
 
     RUN_NOW = "run-now"
+    """Make jobs due that wait for their time or for a retry. They still wait for earlier jobs of their groups."""
     RETRY = "retry"
+    """Schedule failed jobs again from their first attempt. By id or by ``state`` of the filter also cancelled jobs
+    and jobs that wait for a retry."""
     CANCEL = "cancel"
+    """Cancel scheduled jobs; ask running jobs to end, and cancel them when they do."""
     DISCARD = "discard"
+    """Cancel failed jobs, so that their groups continue."""
 
 
 _STATEMENTS = {
@@ -169,65 +168,32 @@ def count_jobs(connection: psycopg.Connection[Any], where: JobFilter = _EVERY_JO
     return JobCount(max(row[0], plan[0][0]["Plan"]["Plan Rows"]), is_exact=False)
 
 
-def run_now(
+def change_jobs(
     connection: psycopg.Connection[Any],
+    act: Act,
     ids: Sequence[int] | None = None,
     where: JobFilter = _EVERY_JOB,
     *,
     by: str | None = None,
 ) -> int:
-    """Make jobs due that wait for their time or for a retry. Return their number.
+    """Change the jobs that match, as `Act` says. Return their number.
 
-    A job still waits for earlier jobs of its group. Raises as `cancel` does.
+    Raises ConfigError if the act can't change jobs of the filter's state. Raises OrderRefused after the other jobs were
+    changed, if jobs stay locked by other transactions, or if a newer job has the unique key of a job. Raises
+    psycopg.Error.
     """
-    changed, locked = _apply(connection, Act.RUN_NOW, ids, where, by)
-    connection.execute(query("jobs/notify"))
-    return _count(changed, locked)
-
-
-def retry(
-    connection: psycopg.Connection[Any],
-    ids: Sequence[int] | None = None,
-    where: JobFilter = _EVERY_JOB,
-    *,
-    by: str | None = None,
-) -> int:
-    """Schedule failed jobs again from their first attempt. Return their number.
-
-    By id or by ``state`` of the filter also cancelled jobs and jobs that wait for a retry. Raises OrderRefused also if
-    another job has the unique key of one of them; else raises as `cancel` does.
-    """
+    change = _Change(connection, act, ids, where, by)
     try:
-        changed, locked = _apply(connection, Act.RETRY, ids, where, by)
+        locked = change.run()
     finally:
-        connection.execute(query("jobs/notify"))
-    return _count(changed, locked)
-
-
-def cancel(
-    connection: psycopg.Connection[Any],
-    ids: Sequence[int] | None = None,
-    where: JobFilter = _EVERY_JOB,
-    *,
-    by: str | None = None,
-) -> int:
-    """Cancel scheduled jobs; ask running jobs to end, and cancel them when they do. Return their number.
-
-    Raises ConfigError if jobs of the filter's state can't be changed so, OrderRefused if jobs stay locked by other
-    transactions (the others are changed then), psycopg.Error.
-    """
-    return _remove(connection, Act.CANCEL, ids, where, by)
-
-
-def discard(
-    connection: psycopg.Connection[Any],
-    ids: Sequence[int] | None = None,
-    where: JobFilter = _EVERY_JOB,
-    *,
-    by: str | None = None,
-) -> int:
-    """Cancel failed jobs, so that their groups continue. Return their number. Raises as `cancel` does."""
-    return _remove(connection, Act.DISCARD, ids, where, by)
+        change.wake_executors()
+    if locked:
+        names = ", ".join(map(str, locked[:10])) + (", …" if len(locked) > 10 else "")
+        raise OrderRefused(
+            f"{len(locked)} of {change.count + len(locked)} jobs {'is' if len(locked) == 1 else 'are'} locked by"
+            f" another transaction, the others are done: try again once it has ended, with {names}"
+        )
+    return change.count
 
 
 def pause(
@@ -254,83 +220,10 @@ def resume(
     return set_paused(connection, *_pausable(type_, group), by, is_paused=False)
 
 
-def set_limit(
-    connection: psycopg.Connection[Any],
-    type_: str | None = None,
-    *,
-    group: str | None = None,
-    tenant: str | None = None,
-    running: int | None = None,
-    rate: str | None = None,
-    by: str | None = None,
-) -> str | None:
-    """Limit the jobs of a type, of a tenant, or of all groups whose names begin with ``group``, in all executors.
-
-    ``running``: jobs that run at once. ``rate``: starts, such as ``"100 per minute"``. The limit replaces an earlier
-    one; that of a type also what handlers declare. A job obeys each limit that covers it. Executors obey within a
-    second. Return a warning if the type was not seen yet. Raises ConfigError if not exactly one of type, group and
-    tenant is given, if neither number nor rate is given or one can't be used, psycopg.Error.
-    """
-    kind, name = _limited(type_, group, tenant)
-    limit = limit_of(kind, name, running, rate)
-    if limit is None:
-        raise ConfigError("give running, rate or both: remove the limit to have none")
-    warning = None
-    if kind == "type":
-        warning = unseen("type", name, (row[0] for row in connection.execute(query("jobs/types"))))
-    with connection.transaction():
-        connection.execute(query("jobs/set_limit"), limit.parameters() | {"by": person(by)})
-        log_act(connection, "jobs", "limit", {kind: name, "running": running, "rate": rate}, 1, by)
-        connection.execute(query("jobs/notify_limits"))
-    return warning
-
-
-def remove_limit(
-    connection: psycopg.Connection[Any],
-    type_: str | None = None,
-    *,
-    group: str | None = None,
-    tenant: str | None = None,
-    by: str | None = None,
-) -> bool:
-    """Remove the limit that an operator has set; what handlers declare counts again. Return False if there was none.
-
-    Raises ConfigError if not exactly one of type, group and tenant is given, psycopg.Error.
-    """
-    kind, name = _limited(type_, group, tenant)
-    with connection.transaction():
-        count = connection.execute(query("jobs/remove_limit"), {"kind": kind, "name": name}).rowcount
-        log_act(connection, "jobs", "remove-limit", {kind: name}, count, by)
-        connection.execute(query("jobs/notify_limits"))
-    return count > 0
-
-
-def _limited(type_: str | None, group: str | None, tenant: str | None) -> tuple[LimitKind, str]:
-    if [type_, group, tenant].count(None) == 2:
-        if type_ is not None:
-            return "type", type_
-        if group is not None:
-            return "group", group
-        if tenant is not None:
-            return "tenant", tenant
-    raise ConfigError("give a type, a prefix of groups or a tenant to limit, and only one of them")
-
-
 def _pausable(type_: str | None, group: str | None) -> tuple[PausableKind, str]:
     if bool(type_) == bool(group):
         raise ConfigError("give a type or a group of jobs, and not both")
     return ("jobs", type_) if type_ else ("job-groups", group or "")
-
-
-def _remove(
-    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter, by: str | None
-) -> int:
-    changed, locked = _apply(connection, act, ids, where, by)
-    groups = sorted({row[1] for row in changed if row[1] is not None})
-    with connection.transaction():  # its snapshot is newer than the commit above, so it sees every waiting job
-        connection.execute(query("jobs/next_of_groups"), {"groups": groups})
-        connection.execute(query("jobs/notify"))
-    return _count(changed, locked)
 
 
 def _parameters(ids: Sequence[int] | None, where: JobFilter, act: Act | None = None) -> dict[str, Any]:
@@ -352,48 +245,65 @@ def _parameters(ids: Sequence[int] | None, where: JobFilter, act: Act | None = N
     }
 
 
-def _apply(
-    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter, by: str | None
-) -> tuple[list[Any], list[int]]:
-    """Run the statement of an act for all jobs that are not locked, then for each locked job in its own transaction.
+class _Change:
+    """A change of jobs by an operator, in several transactions."""
 
-    A transaction that waits for a job has locked no other job, so it can't deadlock with an executor. Return the rows
-    of changed jobs, and the ids of jobs that stayed locked until the time-out. Raises OrderRefused if another job has
-    the unique key of a job.
-    """
-    statement, parameters = query(_STATEMENTS[act]), _parameters(ids, where, act)
-    changed: list[Any] = []
-    locked: list[int] = []
-    page: list[int] = []
+    def __init__(
+        self, connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter, by: str | None
+    ) -> None:
+        self._connection = connection
+        self._act = act
+        self._by = by
+        self._parameters = _parameters(ids, where, act)
+        self._target = asdict(where)
+        self._names_ids = ids is not None
+        self._groups: set[str] = set()  # whose first job may be gone
+        self.count = 0
 
-    def change(page: list[int]) -> None:
-        """Change jobs in the open transaction."""
-        rows = connection.execute(statement, parameters | {"ids": page}).fetchall()
-        changed_rows = [row for row in rows if not row[2]]
-        target = asdict(where) | {"ids": None if ids is None else sorted(row[0] for row in changed_rows)}
-        log_act(connection, "jobs", act, target, len(changed_rows), by)
-        changed.extend(changed_rows)
-        locked.extend(row[0] for row in rows if row[2])
+    def run(self) -> list[int]:
+        """Change all jobs that are not locked, then each locked job in its own transaction.
 
-    try:
-        for page in _pages(connection, parameters):
-            with connection.transaction():
-                change(page)
-        for number, job in enumerate(locked.copy()):
-            page = [job]
-            try:
-                with connection.transaction():
-                    connection.execute(query("jobs/lock"), {"id": job})
-                    change(page)
-            except psycopg.errors.LockNotAvailable:
-                return changed, locked[number:]
-    except psycopg.errors.UniqueViolation as error:
-        job_name = f"job {page[0]}" if len(page) == 1 else f"one of {len(page)} jobs"
-        raise OrderRefused(
-            f"another job has the unique key of {job_name} by now, {len(changed)} other jobs are done: cancel or"
-            f" discard one of them first ({error.diag.message_detail})"
-        ) from error
-    return changed, []
+        A transaction that waits for a job has locked no other job, so it can't deadlock with an executor. Return the
+        jobs that stayed locked until the time-out. Raises OrderRefused if another job has the unique key of a job.
+        """
+        locked: list[int] = []
+        page: list[int] = []
+        try:
+            for page in _pages(self._connection, self._parameters):
+                with self._connection.transaction():
+                    locked += self._change(page)
+            for number, job in enumerate(locked):
+                page = [job]
+                try:
+                    with self._connection.transaction():
+                        self._connection.execute(query("jobs/lock"), {"id": job})
+                        self._change(page)
+                except psycopg.errors.LockNotAvailable:
+                    return locked[number:]
+        except psycopg.errors.UniqueViolation as error:
+            name = f"job {page[0]}" if len(page) == 1 else f"one of {len(page)} jobs"
+            raise OrderRefused(
+                f"another job has the unique key of {name} by now, {self.count} other jobs are done: cancel or"
+                f" discard one of them first ({error.diag.message_detail})"
+            ) from error
+        return []
+
+    def _change(self, page: list[int]) -> list[int]:
+        """Change jobs in the open transaction. Return those that are locked."""
+        rows = self._connection.execute(query("jobs/lock_free"), self._parameters | {"ids": page}).fetchall()
+        ids = sorted(job for job, is_busy in rows if not is_busy)
+        changed = self._connection.execute(query(_STATEMENTS[self._act]), self._parameters | {"ids": ids}).fetchall()
+        target = self._target | {"ids": sorted(row[0] for row in changed) if self._names_ids else None}
+        log_act(self._connection, "jobs", self._act, target, len(changed), self._by)
+        self.count += len(changed)
+        self._groups |= {group for _, group in changed if group is not None}
+        return [job for job, is_busy in rows if is_busy]
+
+    def wake_executors(self) -> None:
+        """Make the next jobs of the groups due. The snapshot is newer than the changes, so it has every waiting job."""
+        with self._connection.transaction():
+            self._connection.execute(query("jobs/next_of_groups"), {"groups": sorted(self._groups)})
+            self._connection.execute(query("jobs/notify"))
 
 
 def _pages(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> Iterator[list[int]]:
@@ -408,14 +318,3 @@ def _pages(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> I
         if len(page) < _PAGE:
             return
         before_id = page[-1]
-
-
-def _count(changed: list[Any], locked: list[int]) -> int:
-    """Return the number of changed jobs. Raises OrderRefused if jobs stayed locked."""
-    if locked:
-        names = ", ".join(map(str, locked[:10])) + (", …" if len(locked) > 10 else "")
-        raise OrderRefused(
-            f"{len(locked)} of {len(changed) + len(locked)} jobs {'is' if len(locked) == 1 else 'are'} locked by"
-            f" another transaction, the others are done: try again once it has ended, with {names}"
-        )
-    return len(changed)

@@ -318,64 +318,51 @@ SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_a
 -- Wait until no other transaction has the job locked.
 SELECT FROM compactory.jobs_live WHERE id = %(id)s FOR UPDATE;
 
--- name: jobs/run_now
--- Make scheduled jobs due that are not. Jobs that another transaction has locked stay unchanged and are returned as
--- busy.
+-- name: jobs/lock_free
+-- Lock the jobs that an act can change. Those that another transaction has locked are returned as busy. Finished jobs
+-- are not locked.
 WITH chosen AS MATERIALIZED (
-    SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state = 'scheduled' AND run_at > statement_timestamp()),
+    SELECT id FROM compactory.jobs_live
+     WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s)
+       AND CASE %(act)s::text WHEN 'run-now' THEN run_at > statement_timestamp()
+                              WHEN 'retry' THEN state <> 'scheduled' OR attempt > 0 ELSE true END),
 free AS MATERIALIZED (
     SELECT j.id FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
-     WHERE j.state = 'scheduled' FOR UPDATE OF j SKIP LOCKED),
-due AS (
-    UPDATE compactory.jobs_live AS j SET run_at = clock_timestamp(), position = NULL
-      FROM free WHERE j.id = free.id RETURNING j.id)
-SELECT id, NULL AS "group", false AS busy FROM due
- UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
+     WHERE j.state = ANY (%(states)s) FOR UPDATE OF j SKIP LOCKED)
+SELECT id, id NOT IN (SELECT id FROM free) AS busy FROM chosen
+ UNION ALL SELECT id, false FROM compactory.jobs_finished WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s);
+
+-- name: jobs/run_now
+-- Make locked jobs due. Like jobs/retry and jobs/cancel, return ids, and the group of each job that is gone.
+UPDATE compactory.jobs_live SET run_at = clock_timestamp(), position = NULL
+ WHERE id = ANY (%(ids)s::int8[]) RETURNING id, NULL AS "group";
 
 -- name: jobs/retry
--- Run failed and cancelled jobs again from their first attempt, and jobs that wait for a retry at once. Jobs that
--- another transaction has locked stay unchanged and are returned as busy.
+-- Run locked jobs and cancelled jobs from their first attempt.
 WITH gone AS (
-    DELETE FROM compactory.jobs_finished AS j
-     WHERE state = 'cancelled' AND state = ANY (%(states)s) AND id = ANY (%(ids)s::int8[])
-    RETURNING j.*),
+    DELETE FROM compactory.jobs_finished AS j WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) RETURNING j.*),
 back AS (
     INSERT INTO compactory.jobs_live (id, type, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, last_error)
     SELECT id, type, "group", origin, place, payload, headers, clock_timestamp(), last_only, unique_key, created_at, last_error
       FROM gone RETURNING id),
-chosen AS MATERIALIZED (
-    SELECT id FROM compactory.jobs_live
-     WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s) AND (state = 'failed' OR state = 'scheduled' AND attempt > 0)),
-free AS MATERIALIZED (
-    SELECT j.id FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
-     WHERE j.state IN ('failed', 'scheduled') FOR UPDATE OF j SKIP LOCKED),
 again AS (
-    UPDATE compactory.jobs_live AS j SET state = 'scheduled', run_at = clock_timestamp(), position = NULL, attempt = 0, rescues = 0,
+    UPDATE compactory.jobs_live SET state = 'scheduled', run_at = clock_timestamp(), position = NULL, attempt = 0, rescues = 0,
            finished_at = NULL, holds = true
-      FROM free WHERE j.id = free.id RETURNING j.id)
-SELECT id, NULL AS "group", false AS busy FROM back UNION ALL SELECT id, NULL, false FROM again
- UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
+     WHERE id = ANY (%(ids)s::int8[]) RETURNING id)
+SELECT id, NULL AS "group" FROM back UNION ALL SELECT id, NULL FROM again;
 
 -- name: jobs/cancel
--- Cancel scheduled jobs and mark running ones as cancelling. Also "discard", for failed jobs. Jobs that another
--- transaction has locked stay unchanged and are returned as busy.
-WITH chosen AS MATERIALIZED (
-    SELECT id FROM compactory.jobs_live
-     WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s)),
-free AS MATERIALIZED (
-    SELECT j.id, j.state FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
-     WHERE j.state = ANY (%(states)s) FOR UPDATE OF j SKIP LOCKED),
-gone AS (
-    DELETE FROM compactory.jobs_live AS j USING free WHERE j.id = free.id AND free.state <> 'running' RETURNING j.*),
+-- Cancel locked jobs that are scheduled or failed, and mark running ones as cancelling.
+WITH gone AS (
+    DELETE FROM compactory.jobs_live AS j WHERE id = ANY (%(ids)s::int8[]) AND state <> 'running' RETURNING j.*),
 asked AS (
-    UPDATE compactory.jobs_live AS j SET cancelling = true FROM free WHERE j.id = free.id AND free.state = 'running' RETURNING j.id),
+    UPDATE compactory.jobs_live SET cancelling = true WHERE id = ANY (%(ids)s::int8[]) AND state = 'running' RETURNING id),
 moved AS (
     INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
                                           created_at, attempt, rescues, finished_at, last_error)
     SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
            rescues, clock_timestamp(), coalesce(last_error, 'cancelled by an operator') FROM gone RETURNING id, "group")
-SELECT id, "group", false AS busy FROM moved UNION ALL SELECT id, NULL, false FROM asked
- UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
+SELECT id, "group" FROM moved UNION ALL SELECT id, NULL FROM asked;
 
 -- name: jobs/next_of_groups
 -- Make the first job of groups that lost a job due again. A locked one is being claimed.
