@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from compactory_connectors.jobs import keeper, statements
+from compactory_connectors.jobs import membership, upkeep
 from tests.jobs.harness import Bench
 
 
@@ -21,6 +21,6 @@ def bench(migrated: str) -> Iterator[Bench]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executors are taken for dead after a second; their jobs come back at once."""
-    monkeypatch.setattr(statements, "TTL", 1.0)
-    monkeypatch.setattr(statements, "SPREAD", 0.1)
-    monkeypatch.setattr(keeper, "_BEAT_EVERY", 0.2)
+    monkeypatch.setattr(membership, "TTL", 1.0)
+    monkeypatch.setattr(membership, "SPREAD", 0.1)
+    monkeypatch.setattr(upkeep, "_BEAT_EVERY", 0.2)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from compactory_connectors.jobs import JobExecutor, Jobs
+from compactory_sql import query
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal
 
@@ -34,6 +35,12 @@ class Bench:
     def enqueue(self, *arguments: Any, **options: Any) -> int:
         with self.sql.transaction():
             return self.jobs.enqueue(self.sql, *arguments, **options)
+
+    def register(self, *types: str) -> int:
+        """The id of an executor that does nothing."""
+        row = self.sql.execute(query("jobs/register"), {"name": "one", "pool": "test", "types": list(types)}).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def executor(self, jobs: Jobs | None = None, **options: Any) -> JobExecutor:
         executor = JobExecutor(self.url, jobs or self.jobs, **options)

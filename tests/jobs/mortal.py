@@ -31,10 +31,10 @@ from compactory_connectors.jobs import (
     Retry,
     claims,
     handler_connection,
-    keeper,
+    membership,
     partition_assignment,
     rows,
-    statements,
+    upkeep,
 )
 from tests.jobs.parts import take_out
 
@@ -56,9 +56,9 @@ SELECT l.pid, pg_backend_pid(), a.application_name, a.state, a.query, a.xact_sta
 
 def patient(seconds: float = TTL) -> None:
     for module, name, value in (
-        (statements, "TTL", seconds),
-        (statements, "SPREAD", 0.2),
-        (keeper, "_BEAT_EVERY", seconds / 5),
+        (membership, "TTL", seconds),
+        (membership, "SPREAD", 0.2),
+        (upkeep, "_BEAT_EVERY", seconds / 5),
         (claims, "_SECONDS_AHEAD", AHEAD),
     ):
         setattr(module, name, value)
@@ -102,14 +102,15 @@ class Losses:
         self._beats = 0
         self._lost: dict[tuple[int, int], int] = {}  # partition and number of them → beat
         threading.Thread(target=self._beat, daemon=True).start()
-        follow = keeper.Keeper._follow
+        follow = upkeep.Upkeep._follow
 
-        def followed(watched: keeper.Keeper, jobs: statements.JobTable) -> None:
-            before = watched._claims.assigned
-            follow(watched, jobs)
-            self._moved(before, watched._claims.assigned)
+        def followed(watched: upkeep.Upkeep) -> None:
+            claims = watched.claimer._claims
+            before = claims.assigned
+            follow(watched)
+            self._moved(before, claims.assigned)
 
-        keeper.Keeper._follow = followed  # type: ignore[method-assign]
+        upkeep.Upkeep._follow = followed  # type: ignore[method-assign]
 
     def late(self, place: int) -> bool:
         """Whether the partition of this place was lost a while ago."""

@@ -18,12 +18,13 @@ from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, keeper, statements
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, keeper, membership, upkeep
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.claim_statements import ClaimStatements, Request
 from compactory_connectors.jobs.end_statements import Commit
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.keeper import Keeper
+from compactory_connectors.jobs.membership import Membership
 from compactory_connectors.jobs.operators import Act, change_jobs, jobs_where
 from compactory_connectors.jobs.rows import Assigned, Claimed, Outcome
 from compactory_connectors.jobs.statements import JobTable, open_jobs
@@ -225,7 +226,7 @@ def test_jobs_that_came_due_while_no_executor_ran_are_run_without_a_pause(bench:
 def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> None:
     bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        table = JobTable.register(connection, connection, "one", "test", ["a"])
+        table = JobTable(connection, connection, bench.register("a"), ["a"])
         table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
         request, all_of_them = Request(limit=1), Assigned((0,), 1)
         wait_until(lambda: table.claims.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
@@ -260,7 +261,7 @@ def test_ends_are_committed_although_the_claim_beside_them_fails(bench: Bench) -
         closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection,
         closing(open_jobs(checked_url(bench.url).conninfo, "test")) as ends_connection,
     ):
-        table = JobTable.register(connection, ends_connection, "one", "test", ["a"])
+        table = JobTable(connection, ends_connection, bench.register("a"), ["a"])
         ((claimed,),) = table.claims.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0)).chains
         commit = Commit()
         outcome = Outcome(id=job, token=claimed.token, state="succeeded")
@@ -339,7 +340,7 @@ def test_a_job_outlives_many_heartbeats(bench: Bench, impatient: None) -> None:
     job = bench.enqueue("a")
     bench.wait_for(job, "running")
     bench.executor(others)
-    long = f"compactory.job_executors WHERE clock_timestamp() > started_at + interval '{2 * statements.TTL} seconds'"
+    long = f"compactory.job_executors WHERE clock_timestamp() > started_at + interval '{2 * membership.TTL} seconds'"
     wait_until(lambda: bench.count(long) == 2, what="twice the time after which a silent executor is taken for dead")
     assert jobs_where(bench.sql, [job])[0].attempt == 1
     go.set()
@@ -448,9 +449,9 @@ def test_the_last_idle_thread_runs_jobs_while_the_others_are_busy_for_long(bench
 def test_jobs_do_not_wait_for_a_heartbeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notification of a job begins the round in which a heartbeat is due: the job is claimed first."""
     calls: list[str] = []
-    for owner, name in ((Keeper, "_round"), (ClaimStatements, "claim"), (JobTable, "beat")):
+    for owner, name in ((Keeper, "_round"), (ClaimStatements, "claim"), (Membership, "beat")):
         monkeypatch.setattr(owner, name, noted(calls, getattr(owner, name)))
-    monkeypatch.setattr(keeper, "_BEAT_EVERY", 1.0)
+    monkeypatch.setattr(upkeep, "_BEAT_EVERY", 1.0)
     bench.jobs.handler("a")(lambda _: None)
     bench.executor()
     beats = 0
@@ -656,8 +657,7 @@ def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> 
         1, bench.jobs.handlers, checked_url(bench.url).conninfo, lambda item: ended.append(item.outcome)
     )
     attempts.start()
-    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        before, now = (JobTable.register(connection, connection, "one", "test", ["a", "b"]).executor for _ in range(2))
+    before, now = (bench.register("a", "b") for _ in range(2))
     later = time.monotonic() + 60
     for kind, executor, lease, runs in (
         ("a", before, (before, 0.0), False),

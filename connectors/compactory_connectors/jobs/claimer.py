@@ -37,9 +37,11 @@ class Claimer:
         due = [seconds for seconds in (self.next_due, self._queues.seconds_until_claim()) if seconds is not None]
         return min(due, default=None)
 
-    def forget_limits(self) -> None:
-        """Read the limits as for a new executor."""
+    def begin(self, table: JobTable) -> None:
+        """Read limits and jobs anew, after a connection was opened."""
         self._queues = LimitedQueues()
+        self.read_whole_table(table)
+        self.follow_limits(table)
 
     def read_whole_table(self, table: JobTable) -> None:
         """Make the next claim read the whole table."""
