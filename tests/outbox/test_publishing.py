@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pydantic import BaseModel
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka
@@ -182,27 +181,6 @@ def test_a_warning_where_nobody_has_asked_how_much_a_topic_takes(conn: psycopg.C
     conn.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
     outbox.publish(conn, "t", b"x" * 1_100_000)
     assert "may be too large for topic t: no relay has asked yet" in said[0]
-
-
-class Order(BaseModel):
-    id: int
-
-
-def test_encoders_refuse_in_the_callers_transaction(migrated: str, conn: psycopg.Connection) -> None:
-    own = Outbox(encoders={"model": Order, "function": lambda value: value.encode()})
-    for topic, good, bad in (
-        ("model", {"id": 1}, {"id": "secret"}),
-        ("function", "a", 1),
-    ):
-        own.publish(conn, topic, good)
-        with pytest.raises(WriteRefused, match=f"payload for topic '{topic}' does not fit") as caught:
-            own.publish(conn, topic, bad)
-        assert "secret" not in str(caught.value)
-    own.publish(conn, "model", None, key="k")
-    conn.commit()
-    assert [row[3] for row in rows(migrated)] == [b'{"id":1}', b"a", None]
-    with pytest.raises(ConfigError, match="encoder of topic 't': give a pydantic model"):
-        Outbox(encoders={"t": 1})
 
 
 def test_bad_settings_are_refused() -> None:

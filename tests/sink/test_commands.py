@@ -85,29 +85,6 @@ def payments(bench: Bench, topic: str, *balances: int) -> None:
     bench.produce(topic, [(f"k{n}", json.dumps({"name": "N", "balance": n})) for n in balances])
 
 
-def test_a_dry_run_prints_table_sql_and_first_rows(bench: Bench, tmp_path: Path) -> None:
-    bench.sql.execute(ACCOUNTS)
-    topic = bench.topic()
-    payments(bench, topic, 7, 8)
-    bench.produce(topic, [("bad", "{")])
-    file = written(bench, tmp_path, topic, **{"tasks.max": "3"})
-    told = tell(bench, "run", file, "--dry-run", code=1)
-    for text in (
-        f"{topic} → table accounts",
-        'INSERT INTO "accounts" ("id", "name", "balance")',
-        'ON CONFLICT ("id") DO UPDATE SET',
-        "k7",
-        "partition 0, offset 2: is not JSON",
-        "tasks.max: has no effect",
-    ):
-        assert text in told
-    found, refused = ask(bench, "run", file, "--dry-run", code=1)["topics"]
-    assert (found["table"], found["rows"]) == ("accounts", [["k7", "N", "7"], ["k8", "N", "8"]])
-    assert refused["refused"] == ["partition 0, offset 2: is not JSON"]
-    assert bench.rows("SELECT FROM accounts") == []
-    assert bench.rows("SELECT FROM compactory.kafka_partitions") == []
-
-
 def test_a_configuration_that_is_wrong_ends_with_2_and_all_problems(bench: Bench, tmp_path: Path) -> None:
     file = written(bench, tmp_path, "t", **{"insert.mod": "upsert", "batch.size": "0"})
     told = tell(bench, "run", file, code=2)

@@ -12,7 +12,6 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import TopicPartition
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.into_table.preview import preview
 from compactory_connectors.sink.into_table.sink_config import SinkConfig, load_sink
 from compactory_connectors.sink.into_table.writer import table_sink
 from compactory_connectors.sink.operators import failed_records, retry
@@ -227,42 +226,6 @@ def test_transforms_of_the_source_run_on_a_sinks_records(bench: Bench, tables: T
     )
     bench.wait_for_end(topic)
     assert bench.rows("SELECT id, name, balance FROM accounts ORDER BY id") == [("a", "A", 5), ("c", "C", None)]
-
-
-def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tables: Tables, tmp_path: Path) -> None:
-    topic = bench.topic()
-    tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"), ("c", None))
-    found, gone, refused = preview(
-        config(bench, tmp_path, topic, **UPSERT, **{"table.name.format": "accounts"}), bench.kafka
-    )
-    assert (found.table, found.columns, found.rows) == ("accounts", ("id", "name", "balance"), (("a", "A", "1"),))
-    assert 'ON CONFLICT ("id") DO UPDATE SET' in found.sql
-    assert (gone.sql.partition(" ")[0], gone.columns, gone.rows) == ("DELETE", ("id",), (("c",),))
-    assert refused.refused == ("partition 0, offset 1: is not JSON",)
-    assert bench.rows("SELECT FROM accounts") == []
-    assert bench.offset(topic) is None
-
-
-def test_a_dry_run_refuses_what_a_run_refuses(bench: Bench, tables: Tables, tmp_path: Path) -> None:
-    bench.sql.execute("ALTER TABLE accounts ADD CHECK (balance < 1000)")
-    topic = bench.topic()
-    tables.sunk(
-        topic,
-        ("a", {"name": "A", "balance": 70000000000}),
-        ("b", {"name": "B", "balance": 1000}),
-        ("c", {"balance": 1}),
-        ("d", {"name": "D"}),
-    )
-    keys = {**UPSERT, "table.name.format": "accounts", "errors.tolerance": "all"}
-    rows, refused = preview(config(bench, tmp_path, topic, **keys), bench.kafka)
-    assert rows.rows == (("d", "D"),)
-    assert bench.rows("SELECT FROM accounts") == []
-    tables.run(topic, **keys)
-    bench.wait_for_end(topic)
-    reasons = [item.reason or "" for item in failed_records(bench.sql, bench.name)]
-    assert list(refused.refused) == [f"partition 0, offset {n}: {reason}" for n, reason in enumerate(reasons)]
-    assert "column balance of type int4" in reasons[0]
-    assert "accounts_balance_check" in reasons[1]
 
 
 def test_tables_that_can_not_be_made_from_the_records(bench: Bench, tables: Tables) -> None:

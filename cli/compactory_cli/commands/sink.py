@@ -21,22 +21,13 @@ from ..views.terminal import (
     answer,
     counted,
     number,
-    output,
     print_count,
-    print_json,
-    print_table,
-    wants_json,
     warn,
-    write,
 )
 from .operators import By, add_log, add_pausing, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
-
-    from compactory.kafka.client import Kafka
-    from compactory_connectors.sink.into_table.preview import TopicPreview
-    from compactory_connectors.sink.into_table.sink_config import SinkConfig
 
 __all__ = ["app"]
 
@@ -66,7 +57,6 @@ OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at th
 @app.command("run")
 def run_sink(
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
-    dry_run: Annotated[bool, flag("--dry-run", "Show SQL and first rows; exit code 1 if records are refused.")] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
         float, option("--polling-ttl", "SECONDS", "/livez fails after this time without a poll.")
@@ -76,52 +66,26 @@ def run_sink(
 ) -> None:
     """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions.
 
-    Example: `compactory sink run accounts.json --dry-run`
+    Example: `compactory sink run accounts.json --kafka localhost:9092`
     """
-    configuration = begin(LogLevel.WARNING if dry_run else LogLevel.INFO)
+    configuration = begin(LogLevel.INFO)
     from compactory_connectors.sink.into_table.sink_config import load_sink
+    from compactory_connectors.sink.into_table.writer import table_sink
+    from compactory_connectors.sink.status import SinkWorker
 
     config, kafka, health = all_of(
         lambda: load_sink(sink, provider_files(provider or ())),
         configuration.kafka,
         partial(health_on, configuration, listen),
     )
-    if dry_run:
-        _preview(config, kafka)
-        return
-    from compactory_connectors.sink.into_table.writer import table_sink
-    from compactory_connectors.sink.status import SinkWorker
-
+    for note in config.notes:
+        warn(note)
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
     run_worker(running, worker, health, either(running.wait))
     rows, failures = (running.board.picture()[name] for name in ("rows", "failed"))
     message = f"[bold]{config.name}[/] stopped: {counted(rows, 'record')}"
     answer({"sink": config.name, "rows": rows, "failed": failures}, message)
-
-
-def _preview(config: SinkConfig, kafka: Kafka) -> None:
-    from compactory_connectors.sink.into_table.preview import preview
-
-    previews = preview(config, kafka)
-    if wants_json():
-        print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in previews]})
-    else:
-        for note in config.notes:
-            write(note)
-        for item in previews:
-            _print_preview(item)
-    if any(item.refused for item in previews):
-        raise typer.Exit(1)
-
-
-def _print_preview(item: TopicPreview) -> None:
-    write(f"{item.topic} → table {item.table}")
-    if item.columns:
-        write(item.sql)
-        print_table(item.columns, (("NULL" if text is None else text for text in row) for row in item.rows))
-    for line in item.refused:
-        output().print(line, style="red", highlight=False, markup=False)
 
 
 @app.command("status")

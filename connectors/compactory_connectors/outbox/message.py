@@ -24,13 +24,12 @@ Headers = Mapping[str, str | bytes | None]
 class OutboxMessage:
     """A message. ``payload`` None is a tombstone.
 
-    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8; with an encoder for the topic, ``payload`` is the
-    encoder's input. ``partition_key`` decides the partition in place of the key. ``deliver_at`` is an aware
-    datetime: the message is not sent before. ``repr`` hides values.
+    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8. ``partition_key`` decides the partition in place
+    of the key. ``deliver_at`` is an aware datetime: the message is not sent before. ``repr`` hides values.
     """
 
     topic: str
-    payload: Any = field(repr=False)
+    payload: bytes | str | None = field(repr=False)
     key: bytes | str | None = field(default=None, repr=False)
     partition_key: str | None = field(default=None, repr=False)
     headers: Headers | None = field(default=None, repr=False)
@@ -38,7 +37,7 @@ class OutboxMessage:
 
 
 def check_all(messages: Iterable[OutboxMessage]) -> None:
-    """Raise WriteRefused with every problem of encoded messages. No text shows a value."""
+    """Raise WriteRefused with every problem of the messages. No text shows a value."""
     problems = [
         f"{_label(number, message)}: {problem}"
         for number, message in enumerate(messages, 1)
@@ -82,7 +81,7 @@ def _problems(message: Any) -> Iterator[str]:
 def _value_problems(name: str, value: Any) -> Iterator[str]:
     if value is not None and not isinstance(value, bytes | str):
         kind = type(value).__name__
-        yield f"{name} must be bytes or text, not {kind}: encode it, or give the outbox an encoder for the topic"
+        yield f"{name} must be bytes or text, not {kind}: encode it"
     elif not _is_utf8(value):
         yield f"{name} has characters that UTF-8 can not hold (surrogates)"
 

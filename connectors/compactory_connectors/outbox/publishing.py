@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from asyncio import to_thread
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, LiteralString, NoReturn, get_args
 from uuid import uuid4
@@ -18,7 +17,6 @@ from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.postgres.caller import first, is_async, write
 from compactory_sql import query
 
-from .encoding import Encoder, encoder_of
 from .message import MESSAGE_ID, OutboxMessage, check_all, encoded, headers_json
 from .topic_facts import TopicFacts, TopicFailed
 
@@ -47,32 +45,25 @@ class Outbox:
     ``backend``: with ``db`` messages are rows that commit with the caller's transaction, and a relay sends them; Kafka
     need not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does
     not wait, and logs errors. Both need ``kafka`` and are not part of the transaction.
-
-    ``encoders`` maps a topic to the encoder of its payloads: a pydantic model, or a function that returns bytes. Raises
-    ConfigError.
+    Raises ConfigError.
     """
 
     def __init__(
         self,
         backend: Backend = "db",
         kafka: str | Mapping[str, Any] | Kafka | None = None,
-        *,
-        encoders: Mapping[str, Any] | None = None,
     ) -> None:
         if backend not in get_args(Backend):
             raise ConfigError(f"unknown backend {backend!r}: choose {', '.join(get_args(Backend))}")
         if backend != "db" and kafka is None:
             raise ConfigError(f"backend {backend!r} needs kafka=: bootstrap servers, or librdkafka's properties")
-        self._encoders: dict[str, Encoder] = {
-            topic: encoder_of(topic, source) for topic, source in (encoders or {}).items()
-        }
         self._direct = _Direct(kafka, wait=backend == "kafka") if backend != "db" and kafka is not None else None
 
     def publish(
         self,
         conn: Any,
         topic: str,
-        payload: Any,
+        payload: bytes | str | None,
         key: bytes | str | None = None,
         partition_key: str | None = None,
         headers: Mapping[str, str | bytes | None] | None = None,
@@ -104,24 +95,18 @@ class Outbox:
         written, and in autocommit without a transaction; ConfigError if the database has no outbox or the role may not
         publish; psycopg.Error.
         """
-        encoded_messages = [self._encoded(message) for message in messages] if self._encoders else list(messages)
-        check_all(encoded_messages)
+        messages = list(messages)
+        check_all(messages)
         if self._direct is not None:
-            if any(message.deliver_at is not None for message in encoded_messages):
+            if any(message.deliver_at is not None for message in messages):
                 raise WriteRefused("deliver_at needs the outbox in the database: Outbox(backend='db')")
-            return self._direct.publish(encoded_messages, is_async(conn))
-        return write(conn, "publish", "message", "outbox", *_statement(encoded_messages))
+            return self._direct.publish(messages, is_async(conn))
+        return write(conn, "publish", "message", "outbox", *_statement(messages))
 
     def close(self) -> None:
         """Wait until Kafka has the messages of ``kafka_async``. Raises Unreachable after 30 seconds. Idempotent."""
         if self._direct is not None:
             self._direct.flush()
-
-    def _encoded(self, message: OutboxMessage) -> OutboxMessage:
-        encode = self._encoders.get(getattr(message, "topic", ""))  # callers need not have a type checker
-        if encode is None or message.payload is None:
-            return message
-        return replace(message, payload=encode(message.payload))
 
 
 class _Direct:

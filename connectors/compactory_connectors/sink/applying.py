@@ -99,12 +99,6 @@ class Applying:
             self.table.retry_later(partition, records, failed)
         return len(records)
 
-    def apply_unstored(self, records: Sequence[SinkRecord]) -> Outcome:
-        """Apply records in the caller's transaction; store no failed records, no offset. Raises as :meth:`apply`."""
-        failed: list[Failed] = []
-        self._isolate(records, failed, set(), stops=False)
-        return failed
-
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log without records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():
