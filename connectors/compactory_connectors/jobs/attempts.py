@@ -63,7 +63,6 @@ class Attempts:
         self._loop = LoopThread("compactory-jobs-async")
 
     def start(self) -> None:
-        """Start the threads."""
         self._loop.start()
         for thread in self._threads:
             thread.start()
@@ -92,7 +91,6 @@ class Attempts:
         return self._queue.qsize()
 
     def running(self) -> list[Attempt]:
-        """Return the running attempts."""
         with self._lock:
             return list(self._running.values())
 
@@ -118,7 +116,6 @@ class Attempts:
 
     @property
     def alive(self) -> bool:
-        """True while all threads run."""
         return self._loop.alive and all(thread.is_alive() for thread in self._threads)
 
     def stop(self, deadline: float) -> bool:

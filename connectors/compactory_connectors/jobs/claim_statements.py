@@ -115,7 +115,6 @@ class ClaimStatements:
         return replace(batch, chains=batch.chains + chains, refused=refused)
 
     def search_limited(self, queues: LimitedQueues, assigned: Assigned) -> None:
-        """Find the queues that have due jobs."""
         limits = self._limits
         parameters = self._parameters(NO_LIMIT, assigned) | _of_position(queues.position) | {
             "claimed_types": self._types, "limited_types": limits.types, "limit": _SEARCHED,

@@ -44,7 +44,6 @@ class Claimer:
         self.follow_limits(table)
 
     def read_whole_table(self, table: JobTable) -> None:
-        """Make the next claim read the whole table."""
         self._position = Position.at(0, table.newest())
         self._queues.read_from(self._position)
         table.claims.read_whole()
@@ -77,7 +76,6 @@ class Claimer:
         self._board.note(limits=[limit.fields() for limit in limits])
 
     def receive(self, table: JobTable, payloads: Collection[str]) -> None:
-        """Act on notifications about limits."""
         slots = set()
         for payload in payloads:
             word, executor, slot = [*payload.split(" ", 2), "", ""][:3]

@@ -70,12 +70,10 @@ class Claims:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of the claimed jobs."""
         return list(self._tokens)
 
     @property
     def is_empty(self) -> bool:
-        """True if no job is claimed, and none is to be returned."""
         return not self._tokens and not self._returned
 
     @property
@@ -131,7 +129,6 @@ class Claims:
         return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
 
     def is_paused(self, job: Claimed) -> bool:
-        """Return True if an operator has paused the job's type or group."""
         return job.type in self.paused_types or job.group in self.paused_groups
 
     def ends(self, attempts: Sequence[Ended]) -> Ends:
@@ -181,7 +178,6 @@ class Claims:
         self.add(batch.chains)
 
     def add(self, chains: Iterable[Chain]) -> None:
-        """Record claimed jobs, and give them to the threads."""
         for chain in chains:
             for job in chain:
                 self._tokens[job.id] = job.token

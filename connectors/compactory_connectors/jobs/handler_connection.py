@@ -77,7 +77,6 @@ class KeptConnection:
         return self._connection
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -91,7 +90,6 @@ class AsyncConnections:
         self._idle: list[tuple[int, psycopg.AsyncConnection[Any]]] = []  # by executor
 
     async def call(self, attempt: Attempt, job: Job[Any], success: Outcome) -> None:
-        """Do what `KeptConnection.call` does."""
         executor = executor_of(attempt.job)
         connection = await self.connection(executor)
         pid, begun = connection.info.backend_pid, False
@@ -115,7 +113,6 @@ class AsyncConnections:
                 await connection.close()
 
     async def close(self) -> None:
-        """Close the idle connections."""
         while self._idle:
             await self._idle.pop()[1].close()
 

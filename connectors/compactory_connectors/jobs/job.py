@@ -101,7 +101,6 @@ class Periodic:
         return next(tick for tick in ticks if tick <= clock)
 
     def problems(self) -> Iterator[str]:
-        """Yield the problems of the settings."""
         try:
             CronSim(self.cron, datetime(2000, 1, 1, tzinfo=ZoneInfo(self.timezone)))
         except CronSimError as error:

@@ -88,13 +88,11 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="compactory-jobs", daemon=True)
 
     def start(self) -> None:
-        """Start the threads."""
         self._attempts.start()
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """True while all threads run."""
         return self._thread.is_alive() and self._attempts.alive
 
     def join(self, timeout: float) -> bool:
@@ -213,7 +211,6 @@ class Keeper:
         return [attempt for attempt in attempts if attempt.session not in running]
 
     def _sleep(self, table: JobTable, wakeup: Wakeup, *, has_work: bool, ends: int) -> None:
-        """Wait until there may be work."""
         if ends >= _BUSY:
             wakeup.wake()
         room = self._claims.room()

@@ -60,11 +60,9 @@ class JobLimit:
         return self.name == (type_ if self.kind == "type" else tenant)
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of statements about the limit."""
         return {name: getattr(self, name) for name in ("kind", "name", "running", "rate_count", "rate_seconds")}
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
         source = "operator" if self.by_operator else "handlers"
         return {"kind": self.kind, "name": self.name, "running": self.running, "rate": self.rate, "set_by": source}
 
@@ -118,12 +116,10 @@ class Limits:
 
     @cached_property
     def types(self) -> list[str]:
-        """The limited types."""
         return [limit.name for limit in self.in_force if limit.kind == "type"]
 
     @cached_property
     def tenants(self) -> list[str]:
-        """The limited tenants."""
         return [limit.name for limit in self.in_force if limit.kind == "tenant"]
 
     @cached_property
@@ -132,13 +128,11 @@ class Limits:
         return sorted((limit.name for limit in self.in_force if limit.kind == "group"), key=len, reverse=True)
 
     def of_key(self, key: LimitKey) -> list[JobLimit]:
-        """Return the limits of jobs with this key."""
         if key not in self._of_key:
             self._of_key[key] = [limit for limit in self.in_force if limit.covers(*key)]
         return self._of_key[key]
 
     def of_job(self, job: Claimed) -> list[JobLimit]:
-        """Return the limits of a job."""
         if not self.in_force:
             return []
         tenant, group = (job.headers or {}).get(TENANT), job.group

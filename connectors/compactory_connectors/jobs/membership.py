@@ -50,7 +50,6 @@ class Membership:
 
     @property
     def is_alone(self) -> bool:
-        """True if no other executor is registered."""
         return len(self._executors) <= 1
 
     def register(self, connection: WatchedConnection, ends_connection: WatchedConnection) -> JobTable:
@@ -146,11 +145,9 @@ class Membership:
         return count
 
     def assigned(self, executor: int) -> Assigned | None:
-        """Return the partitions of this executor. Raises ConfigError."""
         return self._assignment.assigned(self._pool, executor)
 
     def stop(self) -> None:
-        """Stop following the assignment. Idempotent."""
         self._assignment.stop()
 
 

@@ -63,7 +63,7 @@ class Share:
         self.pool = _pool_of(types)
 
     def start(self) -> None:
-        """Do nothing."""
+        pass
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
         """Return every n-th partition, starting at the index of the executor in the pool."""
@@ -72,7 +72,7 @@ class Share:
         return Assigned(tuple(range(pool.index(executor), PARTITIONS, len(pool))), PARTITIONS)
 
     def stop(self) -> None:
-        """Do nothing."""
+        pass
 
 
 def _pool_of(types: Iterable[str]) -> str:
@@ -106,16 +106,13 @@ class FollowedConsumer:
 
     @property
     def pool(self) -> str:
-        """The consumers of this topic."""
         return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
-        """Start to ask."""
         self._thread.start()
         self._has_asked.wait(_TIMEOUT)
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
-        """Return the partitions that the group has assigned. Raises ConfigError for several topics."""
         with self._lock:
             assigned, counts = set(self._partitions), dict(self._counts)
         topics = {topic for topic, _ in assigned}
@@ -126,14 +123,12 @@ class FollowedConsumer:
         return Assigned(numbers, counts[topic]) if numbers and topic in counts else None
 
     def add(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Add partitions that the group has assigned."""
         self._has_callbacks = True
         with self._lock:
             self._partitions |= {(part.topic, part.partition) for part in partitions}
         self._counted_at = -math.inf
 
     def remove(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Remove partitions that the group has revoked."""
         with self._lock:
             self._partitions -= {(part.topic, part.partition) for part in partitions}
 
@@ -188,7 +183,6 @@ class OwnConsumer:
 
     @property
     def pool(self) -> str:
-        """The members of this group."""
         return f"group {self._group_id}"
 
     def start(self) -> None:
@@ -211,11 +205,9 @@ class OwnConsumer:
         self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        """Return the partitions that the group has assigned."""
         return self._followed.assigned(pool, executor) if self._followed is not None else None
 
     def stop(self) -> None:
-        """Leave the group."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()

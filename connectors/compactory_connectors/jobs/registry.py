@@ -103,7 +103,6 @@ class Jobs:
         self.periodic_jobs[periodic.name] = periodic
 
     def problems(self) -> list[str]:
-        """Return the problems of handlers and periodic jobs."""
         unknown = [job for job in self.periodic_jobs.values() if job.job.type not in self.handlers]
         return self._problems + [
             f"periodic job {job.name!r}: {self._unknown(job.job.type)}"

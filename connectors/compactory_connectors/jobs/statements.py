@@ -45,7 +45,6 @@ class JobTable:
         return row[0] if row is not None else 0
 
     def declare_limits(self, limits: Iterable[JobLimit]) -> None:
-        """Keep the limits of this executor's handlers for all executors."""
         parameters = {"executor": self.executor, "limits": limits_json(limits)}
         self.connection.execute(query("jobs/declare_limits"), parameters)
 
@@ -68,7 +67,6 @@ class JobTable:
         return {row[0] for row in self.connection.execute(query("jobs/fence_handlers"), parameters)}
 
     def cancelling(self, jobs: Sequence[int]) -> set[int]:
-        """Return the jobs of this list that an operator has cancelled."""
         return {row[0] for row in self.connection.execute(query("jobs/cancelling"), {"ids": list(jobs)})}
 
     def tick(self, name: str, tick: datetime, enqueue: Callable[[psycopg.Connection[Any]], object]) -> None:
@@ -83,12 +81,10 @@ class JobTable:
         return self.connection.execute(query("jobs/expire"), {"keep": keep}).rowcount
 
     def unregister(self) -> None:
-        """Unregister the executor, and notify the others."""
         self.connection.execute(query("jobs/unregister"), {"executor": self.executor})
         self.connection.execute(query("jobs/notify"))
 
     def clock(self) -> datetime:
-        """Return the time of Postgres."""
         row = self.connection.execute(query("jobs/clock")).fetchone()
         assert row is not None
         clock: datetime = row[0]

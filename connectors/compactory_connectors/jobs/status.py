@@ -69,7 +69,6 @@ class LimitStatus:
     running_now: int
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
         return self.limit.fields() | {"running_now": self.running_now}
 
 
@@ -139,7 +138,6 @@ class Board(figures.Board):
     worked_at: float | None = None
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
-        """Count the end of an attempt."""
         with self._lock:
             outcomes = self.runs.setdefault(type_, {})
             outcomes[outcome] = outcomes.get(outcome, 0) + 1

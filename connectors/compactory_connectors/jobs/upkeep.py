@@ -48,7 +48,6 @@ class Upkeep:
         return time.monotonic() >= self._due.get("beat", 0.0) + _BEAT_EVERY
 
     def do_due_tasks(self) -> None:
-        """Do the tasks that are due."""
         if self._is_due("beat", _BEAT_EVERY):
             self._beat()
         if self._is_due("follow", _FOLLOW_EVERY):
@@ -96,7 +95,6 @@ class Upkeep:
             running[job].end()
 
     def _follow(self) -> None:
-        """Take over the partitions of this executor."""
         assigned = self.membership.assigned(self.table.executor)
         if self.claimer.follow_assignment(self.table, assigned):
             partitions = list(assigned.partitions) if assigned is not None else []
@@ -105,7 +103,6 @@ class Upkeep:
             )
 
     def _tick(self) -> None:
-        """Enqueue the periodic jobs that have a new tick."""
         clock = self.table.clock()
         for periodic in self.jobs.periodic_jobs.values():
             tick = periodic.last_tick(clock)

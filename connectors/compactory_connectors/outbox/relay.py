@@ -188,7 +188,6 @@ class OutboxRelay:
                 yield connection, identity
 
     def _keep(self) -> None:
-        """Find topics with messages until every sender has ended."""
         backoff = Backoff()
         while not self._finished.is_set():
             try:
@@ -233,7 +232,6 @@ class OutboxRelay:
             pause = min(_LONGEST_ROUND, pause * 2)
 
     def _obey_pauses(self, pauses: Pauses) -> None:
-        """Make senders release paused topics."""
         if pauses.have_changed():
             self._shared.paused = pauses.of("outbox")
             self.board.note(paused=pauses.fields())

@@ -286,13 +286,11 @@ class SenderSession:
         )
 
     def _shrink(self, locked: Sequence[LockedTopic]) -> None:
-        """Make the next batches of these topics smaller."""
         for topic in locked:
             if topic.batch.rows:
                 self.memory.limits[topic.name] = max(1, len(topic.batch.rows) // 8)
 
     def _grow(self, name: str) -> None:
-        """Make the next batch of a topic larger, up to the usual size."""
         limits = self.memory.limits
         if name in limits:
             limits[name] *= 4
@@ -318,7 +316,6 @@ class SenderSession:
             self._forget(topic)
 
     def _forget(self, topic: LockedTopic) -> None:
-        """Note that the lock of a topic was released."""
         self.memory.to_recover.pop(topic.name, None)
         self.shared.board.sends(self.holder, self.memory.to_recover)
         self.give_back(topic.name, topic.largest)

@@ -120,7 +120,6 @@ class LockedTopic:
 
     @property
     def name(self) -> str:
-        """The name of the topic."""
         return self.claim.topic
 
     @property
@@ -227,7 +226,6 @@ class OutboxTable:
         return self._connection.cursor(binary=True).execute(query("outbox/read"), parameters)
 
     def release(self, locked: Sequence[LockedTopic]) -> None:
-        """Delete sent messages and release the locks."""
         with self._connection.transaction(), self._connection.pipeline() as pipeline:
             for topic in locked:
                 self._delete(topic.name, topic.sent_ids)

@@ -109,7 +109,6 @@ class Board(figures.Board):
                 self._topics_by_holder.pop(holder)
 
     def sends(self, holder: str, topics: Iterable[str]) -> None:
-        """Record the topics whose locks a thread has."""
         with self._lock:
             self._topics_by_holder[holder] = frozenset(topics)
 
@@ -125,7 +124,6 @@ class Board(figures.Board):
             return sorted(self._topics_by_holder)
 
     def picture(self) -> dict[str, Any]:
-        """Return all figures for JSON."""
         with self._lock:
             sending = sorted(set().union(*self._topics_by_holder.values()))
         return super().picture() | {"holders": self.holders, "sending": sending}

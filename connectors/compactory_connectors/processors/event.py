@@ -57,5 +57,4 @@ class Output:
             str.encode(text)
 
     def data(self) -> bytes | None:
-        """Return the bytes of the value."""
         return self.value if self.value is None or isinstance(self.value, bytes) else orjson.dumps(self.value)

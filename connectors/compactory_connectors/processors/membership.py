@@ -37,7 +37,6 @@ class _StoredStates:
         self.failed: dict[str, Partition] = {}
 
     def apply(self, change: Change[Any]) -> None:
-        """Apply a change of the topic."""
         stored = change.new
         if change.key == PAUSED:
             self.is_paused = stored is not None
@@ -70,7 +69,6 @@ class StoredEvents:
         self._store.start()
 
     def close(self) -> None:
-        """Close the store."""
         self._store.close()
 
     def write(self, producer: Producer, event: str, stored: StoredEvent | None) -> None:
@@ -98,7 +96,6 @@ class StoredEvents:
 
     @property
     def is_paused(self) -> bool:
-        """True while an operator has paused the processor."""
         return self._states.is_paused
 
     def event(self, waiting: StoredEvent) -> StoredEvent | None:
@@ -110,11 +107,9 @@ class StoredEvents:
         return None
 
     def waiting(self) -> list[StoredEvent]:
-        """Return the waiting events without their values."""
         return list(self._states.waiting.values())
 
     def failed(self) -> list[Partition]:
-        """Return the partition of each failed event."""
         return list(self._states.failed.values())
 
     @property

@@ -65,7 +65,6 @@ class StoredEvent:
 
     @property
     def place(self) -> Partition:
-        """The partition of the event."""
         return Partition(self.topic, self.partition)
 
     def without_value(self) -> StoredEvent:

@@ -68,11 +68,9 @@ class Processor:
             raise ConfigError(f"processor {self.name!r}: {problem}" for problem in problems)
 
     def __call__(self, event: Event) -> Any:
-        """Call the function, for tests."""
         return self.function(event)
 
     def decoder(self) -> Callable[[bytes], Any]:
-        """Return the decoder of values."""
         return decoder(Directory(self.topic, decode=self.decode))
 
     def outputs(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> list[Output]:
@@ -93,7 +91,6 @@ class Processor:
         return self._outcome(event, value, None)
 
     def failure(self, event: Event | StoredEvent, reason: str | None) -> list[Output]:
-        """Return the outputs of a failed event."""
         return [] if self.failed is None else self._outcome(event, None, {"error": reason})
 
     def _result(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> Any:

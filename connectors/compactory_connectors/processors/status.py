@@ -31,7 +31,6 @@ class Board(figures.Board):
     polled_at: float = field(default_factory=time.monotonic)
 
     def picture(self) -> dict[str, Any]:
-        """Return all figures for JSON."""
         picture = super().picture()
         del picture["polled_at"]
         lag = sorted(picture.pop("lag").items())

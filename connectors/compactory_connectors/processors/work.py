@@ -123,7 +123,6 @@ class Work:
             self._add_stored(self.stored_events.waiting())
 
     def _add_stored(self, events: Sequence[StoredEvent]) -> None:
-        """Add the stored events of assigned partitions."""
         for stored in events:
             position = self._positions.get(stored.place)
             if position is not None and stored.id not in self._backlog.tasks:

@@ -73,7 +73,6 @@ class Records(list[SinkRecord]):
         self._failed_keys: set[bytes] = set()
 
     def forget(self) -> None:
-        """Forget which records were set aside."""
         self.failed.clear()
         self._failed_keys.clear()
 

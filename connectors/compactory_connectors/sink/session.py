@@ -62,7 +62,6 @@ class Session:
     counting: Interval = field(default_factory=lambda: Interval(_COUNT_EVERY, at_once=True))
 
     def run(self) -> None:
-        """Apply records until ``stop`` is set."""
         beat, check = Interval(_BEAT_EVERY), Interval(_CHECK_EVERY)
         prepared: list[_Prepared] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as pool:

@@ -123,7 +123,6 @@ class SinkTable:
             raise Moved(batch.partition)
 
     def add_failed(self, failed: Iterable[Failed]) -> None:
-        """Store failed records."""
         rows = [
             record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
             for record, reason in failed
@@ -139,7 +138,6 @@ class SinkTable:
         return {row[0] for row in self._connection.execute(query("sink/failed_keys"), parameters)}
 
     def failed_counts(self) -> dict[Partition, int]:
-        """Return the number of failed records of each partition."""
         rows = self._connection.execute(query("sink/failed_counts"), {"sink": self._sink}).fetchall()
         return {Partition(topic, number): count for topic, number, count in rows}
 

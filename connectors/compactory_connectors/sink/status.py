@@ -81,7 +81,6 @@ class Board(figures.Board):
         return time_ - self.polled_at < polling_ttl if since is None else time_ - since < consuming_ttl
 
     def picture(self) -> dict[str, Any]:
-        """Return all figures for JSON."""
         picture = super().picture()
         lag, positions, set_aside = (picture.pop(name) for name in ("lag", "positions", "set_aside"))
         del picture["polled_at"]

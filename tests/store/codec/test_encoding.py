@@ -13,7 +13,6 @@ from compactory import Directory
 from compactory.codec.encoding import RecordEncoder, first_difference
 from compactory.errors import WriteRefused
 from compactory_connectors.jobs.handler import PayloadType
-from compactory_connectors.outbox.encoding import encoder_of
 
 
 class Order(BaseModel):
@@ -71,7 +70,6 @@ def test_models_are_written_by_alias() -> None:
     data = b'{"orderId":7}'
     assert record(Order, Order(orderId=7)) == data
     assert record(Paid, Paid(orderId=7)) == data
-    assert encoder_of("orders", Order)({"orderId": 7}) == data
     jobs = PayloadType("orders", list[Order])
     assert jobs.decode(jobs.encode([Order(orderId=7)]))[0].order_id == 7
 
@@ -81,7 +79,6 @@ def test_what_would_be_read_as_something_else_is_refused(kind: Any, payload: dic
     (field,) = payload
     for accept in (
         lambda: record(kind, kind(**payload)),
-        lambda: encoder_of("orders", kind)(payload),
         lambda: PayloadType("order", kind).encode(payload),
     ):
         with pytest.raises(WriteRefused, match=rf"\b{field}\b") as refused:
@@ -93,8 +90,6 @@ def test_computed_fields_that_a_reader_forbids() -> None:
     """A handler computes them itself; other readers would get them, and refuse."""
     jobs = PayloadType("order", Strict)
     assert jobs.decode(jobs.encode({"price": 1})).total == 2
-    with pytest.raises(WriteRefused, match="total: extra_forbidden"):
-        encoder_of("orders", Strict)({"price": 1})
     with pytest.raises(WriteRefused, match="total: extra_forbidden"):
         record(Strict, Strict(price=1))
 

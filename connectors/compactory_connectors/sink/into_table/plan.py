@@ -222,7 +222,6 @@ class RowCollector:
             self._rows[plan].update(rows)
 
     def writes(self) -> list[Write]:
-        """Return all writes in order."""
         self._flush()
         return self._writes
 

@@ -128,7 +128,6 @@ def load_sink(path: Path, providers: Mapping[str, Path] | None = None) -> SinkCo
 
 class _SinkReader(KeyReader):
     def sink(self, default_name: str) -> SinkConfig:
-        """The sink. Raises ConfigError."""
         connection, topics = self._connection(), self._topics()
         self._check_modes()
         key, value = self._decoder("key.converter"), self._decoder("value.converter")
