@@ -60,7 +60,7 @@ def test_each_combination_of_modes(tmp_path: Path, insert: str, pk: str, delete:
         ({"db.timezone": "Asia/Tokyo"}, "db.timezone: times are written in UTC; leave it out"),
         ({"date.calendar.system": "PROLEPTIC_GREGORIAN"}, "date.calendar.system: must be 'LEGACY'"),
         ({"value.converter": "JsonConvert"}, "value.converter"),
-        ({"transforms": "a"}, "transforms.a.type"),
+        ({"transforms": "a"}, "transforms: a sink has none: choose fields by fields.whitelist"),
         ({"consumer.override.max.pol.interval.ms": "1"}, "consumer.override.max.pol.interval.ms: "),
         ({"connection.url": "jdbc:mysql://h/d"}, "connection.url: "),
     ],

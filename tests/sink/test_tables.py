@@ -203,31 +203,6 @@ def test_tables_and_columns_are_made_from_the_schema(bench: Bench, tables: Table
     assert found == [("1", *row, None), ("2", 7, "}", *row[2:], None), ("3", *row, 0.5)]
 
 
-def test_transforms_of_the_source_run_on_a_sinks_records(bench: Bench, tables: Tables) -> None:
-    topic = bench.topic()
-    tables.sunk(
-        topic, ("a", {"n": "A", "drop": 1, "balance": "5"}), ("b", None), ("c", {"n": "C", "drop": 2, "balance": None})
-    )
-    smt = "org.apache.kafka.connect.transforms."
-    tables.run(
-        topic,
-        **UPSERT,
-        **{
-            "transforms": "route,rename,cast",
-            "transforms.route.type": f"{smt}RegexRouter",
-            "transforms.route.regex": "sunk.*",
-            "transforms.route.replacement": "accounts",
-            "transforms.rename.type": f"{smt}ReplaceField$Value",
-            "transforms.rename.renames": "n:name",
-            "transforms.rename.exclude": "drop",
-            "transforms.cast.type": f"{smt}Cast$Value",
-            "transforms.cast.spec": "balance:int32",
-        },
-    )
-    bench.wait_for_end(topic)
-    assert bench.rows("SELECT id, name, balance FROM accounts ORDER BY id") == [("a", "A", 5), ("c", "C", None)]
-
-
 def test_tables_that_can_not_be_made_from_the_records(bench: Bench, tables: Tables) -> None:
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A"}))

@@ -16,15 +16,32 @@ from compactory_connectors.connect.converters.decoders import Decoded
 from compactory_connectors.connect.record.schema import Schema, Type
 
 from ..record import RecordRefused, SinkRecord
-from .chain import Change
 from .sink_config import SinkConfig
 from .statements import delete, merge
 from .target import Target, Texts, is_identifier, texts_of
 
-__all__ = ["NOT_FITTING", "ColumnSource", "Plan", "Row", "RowCollector", "Write", "columns_of", "plan_of"]
+__all__ = [
+    "NOT_FITTING",
+    "ColumnSource",
+    "DecodedRecord",
+    "Plan",
+    "Row",
+    "RowCollector",
+    "Write",
+    "columns_of",
+    "plan_of",
+]
 
 Row: TypeAlias = tuple[Any, str]
 """The texts of the primary key, and the line that COPY takes."""
+
+
+class DecodedRecord(NamedTuple):
+    """A decoded record. The topic names the table. Without a schema, values are those of JSON."""
+
+    topic: str
+    key: Decoded | None
+    value: Decoded | None
 
 
 class ColumnSource(NamedTuple):
@@ -45,14 +62,14 @@ _PLACES = tuple(
 )
 
 
-def columns_of(config: SinkConfig, change: Change) -> tuple[dict[str, ColumnSource], tuple[str, ...]]:
+def columns_of(config: SinkConfig, record: DecodedRecord) -> tuple[dict[str, ColumnSource], tuple[str, ...]]:
     """Return the columns of a record, those of the primary key first, and the key's names. Raises RecordRefused."""
-    if change.value is None and not config.delete_enabled:
+    if record.value is None and not config.delete_enabled:
         raise RecordRefused("is a tombstone, and delete.enabled is false")
     sources: dict[str, ColumnSource] = {}
-    fields = {} if change.value is None else _fields(change.value, "value")
+    fields = {} if record.value is None else _fields(record.value, "value")
     if config.pk_mode == "record_key":
-        sources = _key_columns(config, change.key)
+        sources = _key_columns(config, record.key)
     elif config.pk_mode == "record_value":
         sources = _named(config, fields, "value")
     elif config.pk_mode == "kafka":
@@ -67,7 +84,7 @@ def columns_of(config: SinkConfig, change: Change) -> tuple[dict[str, ColumnSour
         if not is_identifier(name):
             raise RecordRefused(
                 f"field {name[:63]!r} can not be a column, whose name has 1 to 63 bytes and no NUL: leave it out by"
-                " fields.whitelist, or rename it by a transform"
+                " fields.whitelist, or rename it where it is written"
             )
     return sources, primary
 

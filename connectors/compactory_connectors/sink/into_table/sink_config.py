@@ -30,7 +30,6 @@ from compactory_connectors.connect.setting import (
     refused,
     required_text,
 )
-from compactory_connectors.connect.transforms import TransformSpec
 from compactory_connectors.postgres.jdbc_url import Connection
 
 from .target import table_identifier
@@ -67,7 +66,6 @@ class SinkConfig:
     connection: Connection
     key: Decoder
     value: Decoder
-    transforms: tuple[TransformSpec, ...]
     consumer: Mapping[str, str] = field(repr=False)
     notes: tuple[str, ...]
     """Keys without effect, each with the reason."""
@@ -93,6 +91,7 @@ _MOOT = {
     "errors.deadletterqueue.*": "records are set aside in the database: compactory sink failed lists them",
     "mssql.use.merge.holdlock": "only Postgres is supported",
 }
+_NO_TRANSFORMS = "a sink has none: choose fields by fields.whitelist, or write a function with TransactionalSink"
 _SETTINGS: tuple[Setting, ...] = (
     *options_of(SinkConfig),
     honoured("connector.class", "", _CONNECTOR, one_of(_CONNECTOR, "JdbcSinkConnector", "JdbcSink")),
@@ -102,14 +101,12 @@ _SETTINGS: tuple[Setting, ...] = (
     honoured("connection.password", "password, where the URL has none", secret=True),
     honoured("key.converter", "the class", "org.apache.kafka.connect.storage.StringConverter", required_text),
     honoured("value.converter", "the class", "org.apache.kafka.connect.json.JsonConverter", required_text),
-    honoured("transforms", "aliases of the transforms, in order, separated by commas", "", names),
-    honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
     honoured("config.providers", "aliases of providers of placeholders", "", names),
     *(honoured(f"{name}.*", "class and options") for name in ("key.converter", "value.converter", "config.providers")),
-    *(honoured(f"{name}.*", "class and options") for name in ("transforms", "predicates")),
     honoured("consumer.override.*", "the consumer's properties, by librdkafka's names"),
     honoured("date.calendar.system", "calendar of days before 1582: Java's", "LEGACY", one_of("LEGACY")),
     *(moot(name, "", note) for name, note in _MOOT.items()),
+    *(refused(name, "", _NO_TRANSFORMS) for name in ("transforms", "transforms.*", "predicates", "predicates.*")),
     refused("db.timezone", "", "times are written in UTC; leave it out"),
     refused("date.timezone", "", "dates are written as they are; leave it out"),
 )
@@ -131,7 +128,7 @@ class _SinkReader(KeyReader):
         connection, topics = self._connection(), self._topics()
         self._check_modes()
         key, value = self._decoder("key.converter"), self._decoder("value.converter")
-        transforms, consumer = self._transforms(), self._below("consumer.override.")
+        consumer = self._below("consumer.override.")
         self._check_client("consumer.override.", consumer)
         if self._problems:
             raise ConfigError(map(self._placeholders.hidden, self._problems))
@@ -144,7 +141,6 @@ class _SinkReader(KeyReader):
             connection=connection,
             key=key,
             value=value,
-            transforms=transforms,
             consumer=consumer,
             notes=tuple(self._notes),
         )

@@ -27,8 +27,7 @@ from compactory_connectors.postgres.postgres_errors import refusal
 from ..locator import Start
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
-from .chain import Chain, Change
-from .plan import NOT_FITTING, Plan, Row, RowCollector, Write, columns_of, plan_of
+from .plan import NOT_FITTING, DecodedRecord, Plan, Row, RowCollector, Write, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target, table_identifier
@@ -52,11 +51,9 @@ class TableWriter:
 
     def __init__(self, config: SinkConfig) -> None:
         self._config = config
-        self._chain = Chain(config.transforms) if config.transforms else None
-        self._wants_key = config.pk_mode == "record_key" or bool(config.transforms)
-        self._plans: dict[Any, tuple[Plan, Change]] = {}
+        self._plans: dict[Any, tuple[Plan, DecodedRecord]] = {}
         self._has_altered = False
-        self._lock = Lock()  # guards decoders, transforms and plans
+        self._lock = Lock()  # guards decoders and plans
 
     def prepare(self, records: Records) -> None:
         """Make rows of records whose tables are known. Thread-safe. Raises CompactoryError."""
@@ -79,12 +76,13 @@ class TableWriter:
         with self._lock, collector_paused():  # rows come by the thousand, and have no cycles
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
-            topics, keys, values = self._changes(records, refused)
+            keys, values = self._decoded(records, refused)
+            topics = [record.topic for record in records]
             by_shape = _by_shape([*zip(topics, _shapes(keys), _shapes(values), strict=True)], refused)
             for shape, numbers in by_shape.items():
                 first = numbers[0]
                 try:
-                    plan = self._plan(connection, shape, Change(shape[0], keys[first], values[first]))
+                    plan = self._plan(connection, shape, DecodedRecord(shape[0], keys[first], values[first]))
                 except RecordRefused as error:
                     refused |= dict.fromkeys(numbers, str(error))
                     continue
@@ -102,38 +100,27 @@ class TableWriter:
                 collector.add(plan, [row for _, _, row in items])
             return collector.writes()
 
-    def _changes(self, records: Records, refused: dict[int, str]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Return topics, keys and values after the transforms. Adds the reasons of refused records by index."""
+    def _decoded(self, records: Records, refused: dict[int, str]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return keys and values. Adds the reasons of refused records by index."""
         keys: Sequence[Any] = [None] * len(records)
-        if self._wants_key:
+        if self._config.pk_mode == "record_key":
             keys = _each(self._config.key, [record.key for record in records], refused)
         values = _each(self._config.value, [record.value for record in records], refused)
-        values = [None if value is None or value[1] is None else value for value in values]
-        topics: Sequence[str | None] = [record.topic for record in records]
-        if (chain := self._chain) is None:
-            return topics, keys, values
-        sources = list(zip(topics, keys, values, strict=True))
-        applied = _each(lambda items: [chain.apply(*item) for item in items], sources, refused)
-        halves = ([change and change[index] for change in applied] for index in range(3))
-        topics, keys, values = halves
-        return topics, keys, values
+        return keys, [None if value is None or value[1] is None else value for value in values]
 
-    def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
+    def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, record: DecodedRecord) -> Plan:
         if shape not in self._plans:
             if connection is None:
                 raise _UnknownTable
             if len(self._plans) > 1000:
                 self._plans.clear()
-            # with the change: the id of a schema that is gone could be used again
-            self._plans[shape] = (
-                self._make_plan(connection, change),
-                change,
-            )
+            # with the record: the id of a schema that is gone could be used again
+            self._plans[shape] = self._make_plan(connection, record), record
         return self._plans[shape][0]
 
-    def _make_plan(self, connection: psycopg.Connection[Any], change: Change) -> Plan:
-        sources, primary = columns_of(self._config, change)
-        name = self._config.table_name_format.replace("${topic}", change.topic)
+    def _make_plan(self, connection: psycopg.Connection[Any], record: DecodedRecord) -> Plan:
+        sources, primary = columns_of(self._config, record)
+        name = self._config.table_name_format.replace("${topic}", record.topic)
         try:
             identifier = table_identifier(name)
         except ValueError as error:
@@ -159,7 +146,7 @@ class TableWriter:
         }
         if not sources:
             raise RecordRefused(f"has no field to write: table {name} makes the columns {', '.join(target.columns)}")
-        return plan_of(self._config.insert_mode, target, sources, primary, deletes=change.value is None)
+        return plan_of(self._config.insert_mode, target, sources, primary, deletes=record.value is None)
 
     def _alter(
         self, connection: psycopg.Connection[Any], identifier: sql.Identifier, name: str, statement: sql.Composed
@@ -222,12 +209,12 @@ def _shapes(halves: Sequence[Decoded | None]) -> Iterable[Any]:
 
 
 def _by_shape(shapes: list[Any], refused: Mapping[int, str]) -> Mapping[Any, Sequence[int]]:
-    """Return the indexes of records by shape, without refused records and those that a Filter drops."""
-    if not refused and len({*shapes}) == 1 and shapes[0][0] is not None:
+    """Return the indexes of records by shape, without refused records."""
+    if not refused and len({*shapes}) == 1:
         return {shapes[0]: range(len(shapes))}
     indexes: dict[Any, list[int]] = defaultdict(list)
     for number, shape in enumerate(shapes):
-        if shape[0] is not None and number not in refused:
+        if number not in refused:
             indexes[shape].append(number)
     return indexes
 
