@@ -227,7 +227,7 @@ def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> 
     bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
         table = JobTable(connection, connection, bench.register("a"), ["a"])
-        table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
+        table.claims._whole_at = datetime.now(UTC) + timedelta(hours=1)  # that was the time when it last looked
         request, all_of_them = Request(limit=1), Assigned((0,), 1)
         wait_until(lambda: table.claims.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
 

@@ -29,7 +29,7 @@ from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.postgres.wakeup import Wakeup
-from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
+from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS, query
 
 from .attempt import Ended
 from .attempts import Attempts
@@ -167,7 +167,8 @@ class Keeper:
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         has_work = self._work(table, ended)
         if self.stopping.is_set() and self._claims.is_empty and not self._attempts.running():
-            table.unregister()
+            table.connection.execute(query("jobs/unregister"), {"executor": table.executor})
+            table.connection.execute(query("jobs/notify"))
             self._finished.set()
             return
         self._claims.measure(len(ended), max(time.monotonic() - begun_at, 1e-6))
@@ -202,8 +203,11 @@ class Keeper:
         """End sessions that still work for ended attempts. Return the attempts whose sessions have ended."""
         attempts, self._with_sessions = [*self._with_sessions, *ended], []
         pids = [attempt.session for attempt in attempts if attempt.session]
+        running: set[int] = set()
         try:
-            running = table.end_sessions(pids) if pids else set()
+            if pids:
+                parameters = {"executor": table.executor, "pids": pids}
+                running.update(row[0] for row in table.connection.execute(query("jobs/fence_handlers"), parameters))
         except BaseException:
             self._ended.extendleft(reversed(attempts))
             raise

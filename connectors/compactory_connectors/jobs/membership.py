@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -17,6 +18,7 @@ from compactory_sql import query
 
 from .attempts import Attempts
 from .claims import Claims
+from .limits import limits_json
 from .partition_assignment import Assignment
 from .registry import Jobs
 from .rows import Assigned
@@ -33,20 +35,20 @@ SPREAD: Final = 5.0
 """Seconds over which rescued jobs become due, at their first rescue."""
 
 
+@dataclass(slots=True)
 class Membership:
     """Owned by the keeper's thread. Raises psycopg.Error."""
 
-    def __init__(self, assignment: Assignment, jobs: Jobs, attempts: Attempts, claims: Claims, board: Board) -> None:
-        self._assignment = assignment
-        self._jobs = jobs
-        self._attempts = attempts
-        self._claims = claims
-        self._board = board
-        self._name = f"{socket.gethostname()}:{os.getpid()}"
-        self._executor: int | None = None
-        self._executors: tuple[int, ...] = ()
-        self._pool: tuple[int, ...] = ()
-        self._expired: set[int] = set()  # executors whose jobs are to be rescued
+    assignment: Assignment
+    jobs: Jobs
+    attempts: Attempts
+    claims: Claims
+    board: Board
+    _name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    _executor: int | None = None
+    _executors: tuple[int, ...] = ()
+    _pool: tuple[int, ...] = ()
+    _expired: set[int] = field(default_factory=set)  # executors whose jobs are to be rescued
 
     @property
     def is_alone(self) -> bool:
@@ -57,18 +59,19 @@ class Membership:
 
         Raises Unreachable while an earlier session of the executor has not ended.
         """
-        types = sorted(self._jobs.handlers)
+        types = sorted(self.jobs.handlers)
         if self._executor is None or not self._resume(connection, self._executor):
             begun_at = time.monotonic()
-            parameters = {"name": self._name, "pool": self._assignment.pool, "types": types}
+            parameters = {"name": self._name, "pool": self.assignment.pool, "types": types}
             (executor,) = connection.execute(query("jobs/register"), parameters).fetchone() or (0,)
-            self._executor, self._attempts.lease = executor, (executor, begun_at + TTL)
+            self._executor, self.attempts.lease = executor, (executor, begun_at + TTL)
             _name_session(connection, executor)
-        executor = self._attempts.lease[0]
+        executor = self.attempts.lease[0]
         _name_session(ends_connection, executor)
         table = JobTable(connection, ends_connection, executor, types)
-        if self._jobs.limits:
-            table.declare_limits(self._jobs.limits.values())
+        if self.jobs.limits:
+            parameters = {"executor": executor, "limits": limits_json(self.jobs.limits.values())}
+            connection.execute(query("jobs/declare_limits"), parameters)
         return table
 
     def beat(self, connection: WatchedConnection) -> tuple[bool, bool]:
@@ -86,7 +89,7 @@ class Membership:
         rescued = sum(self._rescue(connection, executor) for executor in sorted(self._expired))
         has_changed = executors != self._executors or rescued > 0
         self._executors = executors
-        self._pool = tuple(row[0] for row in rows if row[1] == self._assignment.pool and not row[3])
+        self._pool = tuple(row[0] for row in rows if row[1] == self.assignment.pool and not row[3])
         return has_changed, bool(expired)
 
     def find_orphans(self, connection: WatchedConnection) -> None:
@@ -100,7 +103,7 @@ class Membership:
             return False
         if connection.execute(query("jobs/fence_keeper"), {"session": session}).fetchone() != (0,):
             raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
-        parameters = {"executor": executor, "held": self._claims.ids}
+        parameters = {"executor": executor, "held": self.claims.ids}
         connection.execute(query("jobs/return_unreceived"), parameters)
         return True
 
@@ -114,12 +117,12 @@ class Membership:
         parameters = {"executor": self._executor, "name": self._name, "ttl": timedelta(seconds=TTL)}
         rows = connection.execute(query("jobs/beat"), parameters).fetchall()
         if self._executor is not None and any(row[2] for row in rows):
-            self._attempts.lease = (self._executor, begun_at + TTL)
+            self.attempts.lease = (self._executor, begun_at + TTL)
             return rows
         log.warning("the lease of this executor has expired; it registers again", executor=self._executor)
-        self._executor, self._attempts.lease = None, (0, 0.0)
-        self._claims.forget()
-        self._attempts.end()
+        self._executor, self.attempts.lease = None, (0, 0.0)
+        self.claims.forget()
+        self.attempts.end()
         return []
 
     def _unregister_expired(self, connection: WatchedConnection, executor: int) -> bool:
@@ -140,15 +143,15 @@ class Membership:
         count = connection.execute(query("jobs/rescue"), parameters).rowcount
         self._expired.discard(executor)
         if count:
-            self._board.note(rescued=self._board.rescued + count)
+            self.board.note(rescued=self.board.rescued + count)
             log.warning("jobs of an expired executor were rescued", executor=executor, jobs=count)
         return count
 
     def assigned(self, executor: int) -> Assigned | None:
-        return self._assignment.assigned(self._pool, executor)
+        return self.assignment.assigned(self._pool, executor)
 
     def stop(self) -> None:
-        self._assignment.stop()
+        self.assignment.stop()
 
 
 def _name_session(connection: WatchedConnection, executor: int) -> str:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 
 import psycopg
+
+from compactory_sql import query
 
 from .attempts import Attempts
 from .claimer import Claimer
@@ -91,8 +92,9 @@ class Upkeep:
         if has_expired:
             self._due["beat"] = time.monotonic() + 0.1  # meanwhile the sessions of the expired executor end
         running = {attempt.job.id: attempt for attempt in self.attempts.running()}
-        for job in table.cancelling(list(running)) if running else ():
-            running[job].end()
+        if running:
+            for (job,) in table.connection.execute(query("jobs/cancelling"), {"ids": list(running)}).fetchall():
+                running[job].end()
 
     def _follow(self) -> None:
         assigned = self.membership.assigned(self.table.executor)
@@ -103,15 +105,21 @@ class Upkeep:
             )
 
     def _tick(self) -> None:
-        clock = self.table.clock()
+        """Enqueue each periodic job that has a new tick, unless another executor has done that."""
+        connection = self.table.connection
+        row = connection.execute(query("jobs/clock")).fetchone()
+        assert row is not None
         for periodic in self.jobs.periodic_jobs.values():
-            tick = periodic.last_tick(clock)
+            tick = periodic.last_tick(row[0])
             if self._ticks.get(periodic.name) != tick:
-                self.table.tick(periodic.name, tick, partial(self.jobs.enqueue_many, jobs=[periodic.job]))
+                with connection.transaction():
+                    parameters = {"name": periodic.name, "tick": tick}
+                    if connection.execute(query("jobs/take_tick"), parameters).fetchone() is not None:
+                        self.jobs.enqueue_many(connection, [periodic.job])
                 self._ticks[periodic.name] = tick
 
     def _expire(self) -> None:
-        if self.table.expire(self.keep) >= 10_000:
+        if self.table.connection.execute(query("jobs/expire"), {"keep": self.keep}).rowcount >= 10_000:
             self._due["expire"] = 0.0
 
     def _sample(self) -> None:
