@@ -105,7 +105,7 @@ class Losses:
         follow = upkeep.Upkeep._follow
 
         def followed(watched: upkeep.Upkeep) -> None:
-            claims = watched.claimer._claims
+            claims = watched.claimer.claims
             before = claims.assigned
             follow(watched)
             self._moved(before, claims.assigned)

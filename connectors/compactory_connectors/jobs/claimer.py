@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.position import Position
@@ -19,18 +20,18 @@ from .status import Board
 __all__ = ["Claimer"]
 
 
+@dataclass(slots=True)
 class Claimer:
     """Owned by the keeper's thread. Raises psycopg.Error."""
 
-    def __init__(self, claims: Claims, board: Board) -> None:
-        self.next_due: float | None = None
-        """Seconds until the next job without a limit is due."""
-        self.reads_anew = False
-        """True until the whole table has been read."""
-        self._claims = claims
-        self._board = board
-        self._position = Position.at(0, 0)
-        self._queues = LimitedQueues()
+    claims: Claims
+    board: Board
+    next_due: float | None = None
+    """Seconds until the next job without a limit is due."""
+    reads_anew: bool = False
+    """True until the whole table has been read."""
+    _position: Position = field(default_factory=lambda: Position.at(0, 0))
+    _queues: LimitedQueues = field(default_factory=LimitedQueues)
 
     def seconds_until_claim(self) -> float | None:
         """Return the seconds until there is something to claim; None: after a notification."""
@@ -51,19 +52,19 @@ class Claimer:
 
     def follow_assignment(self, table: JobTable, assigned: Assigned | None) -> bool:
         """Take over the assignment, and return jobs of lost partitions that have not begun. False: it is the same."""
-        if assigned == self._claims.assigned:
+        if assigned == self.claims.assigned:
             return False
-        self._claims.assigned = assigned
-        self._claims.give_back(lambda job: not self._claims.is_own(job))
+        self.claims.assigned = assigned
+        self.claims.give_back(lambda job: not self.claims.is_own(job))
         self.read_whole_table(table)
         return True
 
     def follow_pauses(self, table: JobTable, pauses: Pauses) -> None:
         """Return paused jobs that no thread has started; find those that were resumed."""
-        self._claims.paused_types, self._claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
-        self._claims.give_back(self._claims.is_paused)
+        self.claims.paused_types, self.claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
+        self.claims.give_back(self.claims.is_paused)
         self._obey(table)
-        self._board.note(paused=pauses.fields())
+        self.board.note(paused=pauses.fields())
 
     def follow_limits(self, table: JobTable) -> None:
         """Read the limits. If they have changed, count the running jobs that they cover, and claim such jobs apart."""
@@ -73,7 +74,7 @@ class Claimer:
         self._queues.limits = Limits(limits)
         table.mark_limited(self._queues.limits)
         self._obey(table)
-        self._board.note(limits=[limit.fields() for limit in limits])
+        self.board.note(limits=[limit.fields() for limit in limits])
 
     def receive(self, table: JobTable, payloads: Collection[str]) -> None:
         slots = set()
@@ -95,29 +96,29 @@ class Claimer:
 
     def claim(self, table: JobTable, ending: int = 0) -> bool:
         """Claim jobs beside ``ending`` jobs that end now. Return True if there is more to claim or something new."""
-        request = self._claims.request(ending)
+        request = self.claims.request(ending)
         batch = Batch(position=self._position)
         if request.limit:
-            batch = table.claims.claim(request, self._claims.assigned or Assigned((), 1), self._position)
+            batch = table.claims.claim(request, self.claims.assigned or Assigned((), 1), self._position)
             self._position, self.next_due, self.reads_anew = batch.position, batch.next_due, batch.full
-        self._claims.settle(request, batch)
+        self.claims.settle(request, batch)
         has_locked_groups = len(batch.refused) < len(request.groups)
         return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)
 
     def claim_limited(self, table: JobTable) -> bool:
         """Claim jobs that are under limits, each queue in its own transaction. Return True if there was a job."""
-        assigned = self._claims.assigned
-        if assigned is None or not self._claims.limited_room():
+        assigned = self.claims.assigned
+        if assigned is None or not self.claims.limited_room():
             return False
         if self._queues.may_search():
             table.claims.search_limited(self._queues, assigned)
         has_claimed = False
         for queue in self._queues_with_room(table):
-            if not (count := self._claims.limited_room()):
+            if not (count := self.claims.limited_room()):
                 break
             batch = table.claims.claim_limited(queue, count, assigned)
             if isinstance(batch, LimitedBatch):
-                self._claims.add(batch.chains)
+                self.claims.add(batch.chains)
                 self._queues.settle(queue, batch)
                 has_claimed = has_claimed or bool(batch.chains)
             else:
@@ -140,5 +141,5 @@ class Claimer:
         return with_room
 
     def _obey(self, table: JobTable) -> None:
-        table.claims.obey(self._queues.limits, self._claims.paused_types, self._claims.paused_groups)
+        table.claims.obey(self._queues.limits, self.claims.paused_types, self.claims.paused_groups)
         self.read_whole_table(table)

@@ -10,7 +10,7 @@ A claimed job goes through these states:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import structlog
@@ -47,26 +47,26 @@ class Ends:
     free_groups: bool
 
 
+@dataclass(slots=True)
 class Claims:
     """The claimed jobs of an executor. Owned by the keeper's thread."""
 
-    def __init__(self, concurrency: int, attempts: Attempts, board: Board) -> None:
-        self._concurrency = concurrency
-        self._attempts = attempts
-        self._board = board
-        self.assigned: Assigned | None = None
-        """The partitions of this executor; None: unknown."""
-        self.stopping = False
-        """True once nothing more is claimed."""
-        self.paused_types: frozenset[str] = frozenset()
-        self.paused_groups: frozenset[str] = frozenset()
-        self._tokens: dict[int, int] = {}  # id of a claimed job → its token
-        self._returned: list[Outcome] = []  # of jobs to be scheduled again
-        self._groups: dict[str, None] = {}  # to claim from next, in this order
-        self._freed: set[str] = set()  # groups in which a job of this executor has ended
-        self._busy_groups: set[str | None] = set()  # groups with a claimed chain
-        self._waits_for_attempts = False  # claims nothing until its attempts have ended
-        self._rate = 0.0  # jobs a second
+    concurrency: int
+    attempts: Attempts
+    board: Board
+    assigned: Assigned | None = None
+    """The partitions of this executor; None: unknown."""
+    stopping: bool = False
+    """True once nothing more is claimed."""
+    paused_types: frozenset[str] = frozenset()
+    paused_groups: frozenset[str] = frozenset()
+    _tokens: dict[int, int] = field(default_factory=dict)  # id of a claimed job → its token
+    _returned: list[Outcome] = field(default_factory=list)  # of jobs to be scheduled again
+    _groups: dict[str, None] = field(default_factory=dict)  # to claim from next, in this order
+    _freed: set[str] = field(default_factory=set)  # groups in which a job of this executor has ended
+    _busy_groups: set[str | None] = field(default_factory=set)  # groups with a claimed chain
+    _waits_for_attempts: bool = False  # claims nothing until its attempts have ended
+    _rate: float = 0.0  # jobs a second
 
     @property
     def ids(self) -> list[int]:
@@ -83,7 +83,7 @@ class Claims:
 
     def forget(self) -> None:
         """Forget every claim: other executors have the jobs. Claim nothing until running attempts have ended."""
-        self._attempts.take_back(lambda _: True)
+        self.attempts.take_back(lambda _: True)
         for state in (self._tokens, self._returned, self._groups, self._freed, self._busy_groups):
             state.clear()
         self._waits_for_attempts = True
@@ -94,25 +94,25 @@ class Claims:
         A claim for few jobs is worth it while threads are idle.
         """
         capacity, claimed = self._capacity(), len(self._tokens) - ending
-        has_idle_threads = claimed < min(capacity, self._concurrency)
+        has_idle_threads = claimed < min(capacity, self.concurrency)
         return capacity - claimed if has_idle_threads or capacity - claimed >= max(1, capacity // 4) else 0
 
     def limited_room(self) -> int:
         """Return the number of jobs under limits to claim. They have some room of their own. Few are worth a claim."""
         capacity = self._capacity()
-        return max(0, capacity + self._concurrency - len(self._tokens)) if capacity else 0
+        return max(0, capacity + self.concurrency - len(self._tokens)) if capacity else 0
 
     def _capacity(self) -> int:
         """Return the largest number of jobs to have claimed."""
-        if self.stopping or self.assigned is None or (self._waits_for_attempts and self._attempts.running()):
+        if self.stopping or self.assigned is None or (self._waits_for_attempts and self.attempts.running()):
             return 0
         self._waits_for_attempts = False
-        return self._concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
+        return self.concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
 
     def spare_chains(self) -> int:
         """Return how many waiting chains may start before the next round: a round is not worth it for one end."""
-        waiting = self._attempts.waiting
-        return 0 if waiting < 2 * self._concurrency or self.stopping or self._returned else waiting // 2
+        waiting = self.attempts.waiting
+        return 0 if waiting < 2 * self.concurrency or self.stopping or self._returned else waiting // 2
 
     def measure(self, jobs: int, seconds: float) -> None:
         """Count jobs that ended within these seconds, for the rate."""
@@ -120,7 +120,7 @@ class Claims:
 
     def give_back(self, is_unwanted: Callable[[Claimed], bool]) -> None:
         """Return unwanted jobs that no thread has started."""
-        for chain in self._attempts.take_back(is_unwanted):
+        for chain in self.attempts.take_back(is_unwanted):
             self._returned += [Outcome.back(job) for job in chain]
             self._busy_groups.discard(chain[0].group)
 
@@ -182,7 +182,7 @@ class Claims:
             for job in chain:
                 self._tokens[job.id] = job.token
             self._busy_groups.add(chain[0].group)
-            self._attempts.put(chain)
+            self.attempts.put(chain)
 
     def _may_start(self, job: Claimed) -> bool:
         return self.is_own(job) and not self.stopping and not self.is_paused(job)
@@ -191,18 +191,18 @@ class Claims:
         """Record the end of a chain's first job, and start the next one."""
         job, outcome = ended.chain[0], ended.outcome
         if self._tokens.get(job.id) != job.token:
-            self._board.note(lost=self._board.lost + 1)
+            self.board.note(lost=self.board.lost + 1)
             return
         del self._tokens[job.id]
         if outcome is None or not (ended.committed or job.id in committed):
-            self._board.note(lost=self._board.lost + 1)
+            self.board.note(lost=self.board.lost + 1)
             log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
             self._returned += [Outcome.back(next_job) for next_job in next_jobs]
             self._free_group(job)
             return
-        self._board.ended(job.type, _label(outcome), ended.seconds)
+        self.board.ended(job.type, _label(outcome), ended.seconds)
         if next_jobs:
-            self._attempts.put(next_jobs)
+            self.attempts.put(next_jobs)
 
     def _free_group(self, job: Claimed) -> None:
         """Claim from the job's group again: no job of the group is claimed any more."""

@@ -95,11 +95,11 @@ def _has_secret(value: Any) -> bool:
     return hasattr(value, "get_secret_value") or (hasattr(type(value), "model_fields") and _has_secret(vars(value)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Handler:
     """The function of a type of jobs. ``takes_connection``: it is called with the connection that commits the job.
 
-    ``keeps_history`` False: jobs that succeed are deleted at once.
+    ``keeps_history`` False: jobs that succeed are deleted at once. ``problems`` say what is wrong with the function.
     """
 
     type: str
@@ -108,45 +108,19 @@ class Handler:
     timeout: float | None
     on_failure: OnFailure
     keeps_history: bool
-    payload: PayloadType
-    is_async: bool
-    takes_connection: bool
-    problems: tuple[str, ...] = field(default=())
+    payload: PayloadType = field(init=False)
+    is_async: bool = field(init=False)
+    takes_connection: bool = field(init=False)
+    problems: list[str] = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        type_: str,
-        function: Callable[..., Any],
-        retry: Retry,
-        timeout: float | None,
-        on_failure: OnFailure,
-        *,
-        keeps_history: bool,
-    ) -> Handler:
-        """Return the handler of a function. Its ``problems`` say what is wrong."""
-        parameters = list(inspect.signature(function).parameters.values())
-        annotation, annotation_problems = _payload(function, parameters)
-        return cls(
-            type=type_,
-            function=function,
-            retry=retry,
-            timeout=timeout,
-            on_failure=on_failure,
-            keeps_history=keeps_history,
-            payload=PayloadType(type_, annotation),
-            is_async=inspect.iscoroutinefunction(function),
-            takes_connection=len(parameters) == 2,
-            problems=tuple(
-                f"handler of {type_!r}: {problem}"
-                for problem in (
-                    *annotation_problems,
-                    *_shape(function, parameters),
-                    *_limits(timeout, on_failure),
-                    *retry.problems(),
-                )
-            ),
-        )
+    def __post_init__(self) -> None:
+        parameters = list(inspect.signature(self.function).parameters.values())
+        annotation, problems = _payload(self.function, parameters)
+        problems += [*_shape(self.function, parameters), *_limits(self.timeout, self.on_failure)]
+        self.payload = PayloadType(self.type, annotation)
+        self.is_async = inspect.iscoroutinefunction(self.function)
+        self.takes_connection = len(parameters) == 2
+        self.problems = [f"handler of {self.type!r}: {item}" for item in (*problems, *self.retry.problems())]
 
     def call(self, *arguments: Any) -> None:
         """Call a function. Raises TypeError for a coroutine that it returned: nothing has run it."""

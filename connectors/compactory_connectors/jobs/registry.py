@@ -61,7 +61,7 @@ class Jobs:
         """
 
         def decorated(function: F) -> F:
-            handler = Handler.of(type, function, retry or Retry(), timeout, on_failure, keeps_history=history)
+            handler = Handler(type, function, retry or Retry(), timeout, on_failure, history)
             try:
                 declared_limit = limit_of("type", type, limit, rate)
             except ConfigError as error:
