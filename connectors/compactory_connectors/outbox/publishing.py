@@ -100,7 +100,7 @@ class Outbox:
         if self._direct is not None:
             if any(message.deliver_at is not None for message in messages):
                 raise WriteRefused("deliver_at needs the outbox in the database: Outbox(backend='db')")
-            return self._direct.publish(messages, is_async(conn))
+            return to_thread(self._direct.send, messages) if is_async(conn) else self._direct.send(messages)
         return write(conn, "publish", "message", "outbox", *_statement(messages))
 
     def close(self) -> None:
@@ -119,11 +119,8 @@ class _Direct:
         self._last_error: KafkaError | None = None
         self._producer = self._kafka.producer(_DEFAULTS, {}, self._remember)
 
-    def publish(self, messages: Sequence[OutboxMessage], in_thread: bool) -> Any:
-        """Send messages; with ``in_thread`` return an awaitable. Returns a zero for each message."""
-        return to_thread(self.send, messages) if in_thread else self.send(messages)
-
     def send(self, messages: Sequence[OutboxMessage]) -> list[int]:
+        """Send messages; return a zero for each."""
         ended: list[tuple[str, KafkaError | None]] = []
 
         def delivered(error: KafkaError | None, message: Any) -> None:

@@ -94,10 +94,6 @@ class StoredEvents:
         """Return every record that was read: stored events, and what operators have done."""
         return dict(self._store["events"].items())
 
-    @property
-    def is_paused(self) -> bool:
-        return self._states.is_paused
-
     def event(self, waiting: StoredEvent) -> StoredEvent | None:
         """Return a waiting event with its value; None until its last attempt is read back."""
         with suppress(NotReady):
@@ -106,14 +102,9 @@ class StoredEvents:
                 return stored
         return None
 
-    def waiting(self) -> list[StoredEvent]:
-        return list(self._states.waiting.values())
-
-    def failed(self) -> list[Partition]:
-        return list(self._states.failed.values())
-
     @property
-    def _states(self) -> _StoredStates:
+    def states(self) -> _StoredStates:
+        """The states of the events, and of the processor."""
         states: _StoredStates = self._store["events"].projection
         return states
 

@@ -72,7 +72,7 @@ class Work:
 
     def run_round(self) -> bool:
         """Take events, call the function, commit ended events. Return True if there was a commit."""
-        is_paused = self.stored_events.is_paused
+        is_paused = self.stored_events.states.is_paused
         self.board.paused = [{"part": "processors", "name": self.processor.name}] if is_paused else []
         if not self._unstored:
             is_busy = self._running or (self._backlog.is_due() and not is_paused)
@@ -93,8 +93,10 @@ class Work:
     def beat(self) -> None:
         """Take the events that operators retry; refresh the figures."""
         if self.stored_events.is_current():
-            self._add_stored(self.stored_events.waiting())
-            self.board.set_aside = sum(place in self._positions for place in self.stored_events.failed())
+            self._add_waiting()
+            self.board.set_aside = sum(
+                place in self._positions for place in list(self.stored_events.states.failed.values())
+            )
         self.board.lag = self.group.lag()
         self.board.waiting = len(self._backlog.tasks)
 
@@ -120,10 +122,11 @@ class Work:
             self._unstored = {event: task for event, task in self._unstored.items() if event in self._backlog.tasks}
         if any(previous.get(part) is not position for part, position in self._positions.items()):
             self.board.is_ready, self.board.detail, self._is_reading_paused = True, None, False
-            self._add_stored(self.stored_events.waiting())
+            self._add_waiting()
 
-    def _add_stored(self, events: Sequence[StoredEvent]) -> None:
-        for stored in events:
+    def _add_waiting(self) -> None:
+        """Add the waiting events of assigned partitions that the topic of stored events has."""
+        for stored in list(self.stored_events.states.waiting.values()):
             position = self._positions.get(stored.place)
             if position is not None and stored.id not in self._backlog.tasks:
                 self._backlog.add(Task(stored, position, is_stored=True, size=stored.size))

@@ -77,12 +77,13 @@ class TableWriter:
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
             keys, values = self._decoded(records, refused)
-            topics = [record.topic for record in records]
-            by_shape = _by_shape([*zip(topics, _shapes(keys), _shapes(values), strict=True)], refused)
+            by_shape = _by_shape([*zip(_shapes(keys), _shapes(values), strict=True)], refused)
             for shape, numbers in by_shape.items():
                 first = numbers[0]
                 try:
-                    plan = self._plan(connection, shape, DecodedRecord(shape[0], keys[first], values[first]))
+                    plan = self._plan(
+                        connection, shape, DecodedRecord(records[first].topic, keys[first], values[first])
+                    )
                 except RecordRefused as error:
                     refused |= dict.fromkeys(numbers, str(error))
                     continue
@@ -109,7 +110,7 @@ class TableWriter:
         return keys, [None if value is None or value[1] is None else value for value in values]
 
     def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, record: DecodedRecord) -> Plan:
-        if shape not in self._plans:
+        if (shape := (record.topic, shape)) not in self._plans:
             if connection is None:
                 raise _UnknownTable
             if len(self._plans) > 1000:
