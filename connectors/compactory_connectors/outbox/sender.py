@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from queue import Empty
 from uuid import uuid4
 
@@ -36,34 +37,34 @@ log = structlog.get_logger("compactory.outbox")
 _GROUP = 64  # topics in a transaction
 
 
+@dataclass(slots=True)
 class Sender:
     """Owned by the thread that runs it."""
 
-    def __init__(self, shared: Shared, number: int) -> None:
-        self._shared = shared
-        self._number = number
-        self._memory = SenderMemory()
-        self._doubtful_holders: set[str] = set()  # the last transaction of each may be committed in part
-        self._backoff = Backoff()
+    shared: Shared
+    number: int
+    _memory: SenderMemory = field(default_factory=SenderMemory)
+    _doubtful_holders: set[str] = field(default_factory=set)  # the last transaction of each may be committed in part
+    _backoff: Backoff = field(default_factory=Backoff)
 
     def run(self) -> None:
         """Work until the relay stops. Waits during an outage."""
-        while not self._shared.stop.is_set():
+        while not self.shared.stop.is_set():
             try:
                 with self._open_session() as session:
                     self._work(session)
             except EndInDoubt as error:  # the next session has another transactional id
-                log.info("a new producer is opened", thread=self._number, reason=str(error))
+                log.info("a new producer is opened", thread=self.number, reason=str(error))
             except (psycopg.Error, CompactoryError) as error:
-                self._shared.board.note(detail=str(error))
-                log.warning("the outbox is not sent", thread=self._number, error=" ".join(str(error).split()))
-                self._shared.stop.wait(self._backoff.pause())
+                self.shared.board.note(detail=str(error))
+                log.warning("the outbox is not sent", thread=self.number, error=" ".join(str(error).split()))
+                self.shared.stop.wait(self._backoff.pause())
 
     @contextmanager
     def _open_session(self) -> Iterator[SenderSession]:
         """Connect under a new holder's name. Topics that are still locked are taken over from the former holder."""
-        shared = self._shared
-        holder = f"{socket.gethostname()[:24]}-{os.getpid()}-{self._number}-{uuid4().hex[:8]}"
+        shared = self.shared
+        holder = f"{socket.gethostname()[:24]}-{os.getpid()}-{self.number}-{uuid4().hex[:8]}"
         connection, identity = open_outbox(shared.conninfo, holder)
         with closing(connection), closing(self._producer(holder)) as publisher:
             publisher.open()
@@ -78,14 +79,14 @@ class Sender:
 
     def _work(self, session: SenderSession) -> None:
         self._recover(session)
-        while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
-            self._shared.busy.add(self._number)
+        while (pending := self.shared.work.get()) is not None and not self.shared.stop.is_set():
+            self.shared.busy.add(self.number)
             group = self._with_others(pending)
             self._memory.reserved = {topic.name for topic in group}
             try:
                 self._serve(session, group)
             finally:
-                self._shared.busy.discard(self._number)
+                self.shared.busy.discard(self.number)
                 for topic in [*self._memory.reserved]:
                     session.give_back(topic)
 
@@ -94,14 +95,14 @@ class Sender:
         topics = [*self._memory.to_recover.values()]
         groups = [[topic] for topic in topics] if self._memory.one_by_one else [topics]
         for group in groups:
-            if group and not self._shared.stop.is_set():
+            if group and not self.shared.stop.is_set():
                 self._serve(session, group)
         self._memory.one_by_one = False
 
     def _with_others(self, first: PendingTopic) -> list[PendingTopic]:
         """Return a topic and a share of the waiting ones, for one transaction. Each idle thread gets an equal share."""
-        work = self._shared.work
-        idle = self._shared.threads - len(self._shared.busy)
+        work = self.shared.work
+        idle = self.shared.threads - len(self.shared.busy)
         group = [first]
         for _ in range(0 if first.alone else min(_GROUP - 1, work.qsize() // (idle + 1))):
             try:
@@ -116,7 +117,7 @@ class Sender:
 
     def _serve(self, session: SenderSession, group: Sequence[PendingTopic]) -> None:
         """Lock and send topics, all of one lapsed holder or of none, except topics that Kafka still lacks."""
-        facts, store_limits = self._shared.facts, session.table.store_size_limits
+        facts, store_limits = self.shared.facts, session.table.store_size_limits
         group = [topic for topic in group if not topic.missing or facts.exists(topic.name, store_limits)]
         if not group:
             return
@@ -139,5 +140,5 @@ class Sender:
     def _producer(self, holder: str) -> Publisher:
         # a commit does not wait for the linger time; until then only full batches are sent, few for each topic
         return Publisher(
-            self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"linger.ms": 1000}, may_reopen=False
+            self.shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"linger.ms": 1000}, may_reopen=False
         )

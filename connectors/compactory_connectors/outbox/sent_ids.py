@@ -47,12 +47,12 @@ class SentIds:
         return cls(list(accumulate(distances, initial=int(first))), created.decode())
 
 
+@dataclass(slots=True)
 class SentMarks:
     """Writes and reads the records of one database's outbox. Thread-safe."""
 
-    def __init__(self, kafka: Kafka, identity: str) -> None:
-        self._kafka = kafka
-        self._identity = identity
+    kafka: Kafka
+    identity: str
 
     def mark(self, producer: Any, holder: str, topic: str, sent: SentIds) -> None:
         """Write the ids of the open transaction of the holder's producer. Raises the client's errors."""
@@ -64,20 +64,20 @@ class SentMarks:
         Raises Unreachable, also if another holder's transaction stays open; ConfigError.
         """
         values: dict[str, bytes] = {}
-        for message in read(self._kafka, MARKS_TOPIC, _TIMEOUT, partitions={_partition(holder)}):
+        for message in read(self.kafka, MARKS_TOPIC, _TIMEOUT, partitions={_partition(holder)}):
             key, value = message.key(), message.value()
             database, _, topic = key.decode().partition(" ") if isinstance(key, bytes) else ("", "", "")
-            if database == self._identity and isinstance(value, bytes):
+            if database == self.identity and isinstance(value, bytes):
                 values[topic] = value
         return {topic: SentIds.parse(packed) for topic, packed in values.items()}
 
     def ensure(self) -> None:
         """Create the topic if it is missing. Raises ConfigError, Unreachable."""
         remedy = f"create topic {MARKS_TOPIC!r} with {_PARTITIONS} partitions and cleanup.policy=compact"
-        topic = self._kafka.topics([MARKS_TOPIC]).get(MARKS_TOPIC)
+        topic = self.kafka.topics([MARKS_TOPIC]).get(MARKS_TOPIC)
         if topic is None:
             try:
-                self._kafka.create_topic(MARKS_TOPIC, partitions=_PARTITIONS, config=_CONFIG)
+                self.kafka.create_topic(MARKS_TOPIC, partitions=_PARTITIONS, config=_CONFIG)
             except ConfigError as error:
                 raise ConfigError([*error.problems, f"or {remedy}"]) from error
         elif len(topic.partitions) < _PARTITIONS:
@@ -86,7 +86,7 @@ class SentMarks:
             )
 
     def _key(self, topic: str) -> bytes:
-        return f"{self._identity} {topic}".encode()
+        return f"{self.identity} {topic}".encode()
 
 
 def _partition(holder: str) -> int:

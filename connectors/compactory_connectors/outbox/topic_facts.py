@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from compactory.errors import ConfigError
@@ -31,17 +32,17 @@ class _Facts(NamedTuple):
     size_limit: int | None = None
 
 
+@dataclass(slots=True)
 class TopicFacts:
     """Facts about topics, kept for a minute; the absence of a topic for a second. Thread-safe.
 
     ``waiting`` returns topics to ask about in the same request: a request for each takes longer than a small batch.
     """
 
-    def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]] = tuple) -> None:
-        self._kafka = kafka
-        self._waiting = waiting
-        self._lock = threading.Lock()  # guards the facts; a thread that waited finds the answers of another
-        self._facts: dict[str, _Facts] = {}
+    kafka: Kafka
+    waiting: Callable[[], Iterable[str]] = tuple
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # a thread that waited finds the answers of another
+    _facts: dict[str, _Facts] = field(default_factory=dict)
 
     def partitions(self, topic: str, store_limits: StoreLimits | None = None) -> int:
         """Return the number of partitions of a topic. Raises TopicFailed if it is missing, ConfigError, Unreachable.
@@ -53,7 +54,7 @@ class TopicFacts:
             if facts.partitions is None or time.monotonic() - facts.asked_at >= _FACTS_AGE:
                 facts = self._ask_with_others(topic, store_limits)
         if facts.partitions is None:
-            raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
+            raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self.kafka.bootstrap}: create it")
         return facts.partitions
 
     def size_limit(self, topic: str) -> int | None:
@@ -76,13 +77,13 @@ class TopicFacts:
 
     def _ask_with_others(self, topic: str, store_limits: StoreLimits | None) -> _Facts:
         try:
-            self._ask({topic, *self._waiting()}, store_limits)
+            self._ask({topic, *self.waiting()}, store_limits)
         except ConfigError:  # about any of them
             self._ask({topic}, store_limits)
         return self._facts[topic]
 
     def _ask(self, topics: set[str], store_limits: StoreLimits | None) -> None:
-        present = self._kafka.topics(topics)
+        present = self.kafka.topics(topics)
         limits: Mapping[str, int] = {}
         if present and store_limits is not None:
             limits = self._sizes(present)
@@ -94,7 +95,7 @@ class TopicFacts:
 
     def _sizes(self, topics: Iterable[str]) -> dict[str, int]:
         try:
-            configs = self._kafka.topic_configs(topics)
+            configs = self.kafka.topic_configs(topics)
         except ConfigError:
             return {}  # the right DescribeConfigs is optional
         sizes = {topic: config.get("max.message.bytes") for topic, config in configs.items()}

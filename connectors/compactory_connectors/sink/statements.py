@@ -89,19 +89,19 @@ class OffsetRow(NamedTuple):
         return Located(self.offset, self.record_end, self.leader_epoch)
 
 
+@dataclass(slots=True)
 class SinkTable:
     """The statements of one sink, in its transactions. Owned by the thread of the connection. Raises psycopg.Error."""
 
-    def __init__(self, connection: psycopg.Connection[Any], sink: str) -> None:
-        self._connection = connection
-        self._sink = sink
+    connection: psycopg.Connection[Any]
+    sink: str
 
     def rows(self, partitions: Sequence[Partition]) -> dict[Partition, OffsetRow]:
         """Return the rows of partitions, locked; insert missing rows."""
         topics, numbers = [part.topic for part in partitions], [part.partition for part in partitions]
-        parameters = {"sink": self._sink, "topics": topics, "partitions": numbers}
-        self._connection.execute(query("sink/insert_partitions"), parameters)
-        rows = self._connection.execute(query("sink/read_offsets"), parameters).fetchall()
+        parameters = {"sink": self.sink, "topics": topics, "partitions": numbers}
+        self.connection.execute(query("sink/insert_partitions"), parameters)
+        rows = self.connection.execute(query("sink/read_offsets"), parameters).fetchall()
         return {Partition(topic, number): OffsetRow(*columns) for topic, number, *columns in rows}
 
     def begin(self, partition: Partition, offset: int, topic_id: str | None) -> None:
@@ -124,32 +124,32 @@ class SinkTable:
 
     def add_failed(self, failed: Iterable[Failed]) -> None:
         rows = [
-            record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
+            record._asdict() | {"sink": self.sink, "headers": _text(record), "reason": reason}
             for record, reason in failed
         ]
         if rows:
-            with self._connection.cursor() as cursor:
+            with self.connection.cursor() as cursor:
                 cursor.executemany(query("sink/set_aside"), rows)
 
     def blocked_keys(self, batch: Batch) -> set[bytes]:
         """Return the keys of the batch that have a failed record."""
         keys = list({record.key for record in batch.records if record.key is not None})
-        parameters = selection(self._sink, *batch.partition) | {"keys": keys}
-        return {row[0] for row in self._connection.execute(query("sink/failed_keys"), parameters)}
+        parameters = selection(self.sink, *batch.partition) | {"keys": keys}
+        return {row[0] for row in self.connection.execute(query("sink/failed_keys"), parameters)}
 
     def failed_counts(self) -> dict[Partition, int]:
-        rows = self._connection.execute(query("sink/failed_counts"), {"sink": self._sink}).fetchall()
+        rows = self.connection.execute(query("sink/failed_counts"), {"sink": self.sink}).fetchall()
         return {Partition(topic, number): count for topic, number, count in rows}
 
     def partitions_to_retry(self) -> list[Partition]:
         """Return the partitions with records that an operator wants to retry."""
-        rows = self._connection.execute(query("sink/retry_partitions"), {"sink": self._sink}).fetchall()
+        rows = self.connection.execute(query("sink/retry_partitions"), {"sink": self.sink}).fetchall()
         return [Partition(topic, number) for topic, number in rows]
 
     def take_retries(self, partition: Partition, limit: int) -> list[SinkRecord]:
         """Remove and return the first ``limit`` records to retry, in the order of their offsets."""
-        choice = selection(self._sink, *partition) | {"limit": limit}
-        rows = self._connection.execute(query("sink/take_retries"), choice).fetchall()
+        choice = selection(self.sink, *partition) | {"limit": limit}
+        rows = self.connection.execute(query("sink/take_retries"), choice).fetchall()
         records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
 
@@ -158,12 +158,12 @@ class SinkTable:
         keys = {record.key for record in records if record.key is not None}
         failed_keys = {item.record.key for item in failed if item.record.key is not None}
         if keys:
-            choice = selection(self._sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
-            self._connection.execute(query("sink/retry_keys"), choice)
+            choice = selection(self.sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
+            self.connection.execute(query("sink/retry_keys"), choice)
 
     def _run(self, statement: str, partition: Partition, **parameters: Any) -> psycopg.Cursor[Any]:
-        row = {"sink": self._sink, "topic": partition.topic, "partition": partition.partition}
-        return self._connection.execute(query(statement), row | parameters)
+        row = {"sink": self.sink, "topic": partition.topic, "partition": partition.partition}
+        return self.connection.execute(query(statement), row | parameters)
 
 
 def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = None) -> list[PartitionOffset]:
