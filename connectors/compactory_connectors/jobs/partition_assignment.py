@@ -10,15 +10,17 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from hashlib import sha256
 from typing import Any, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from compactory.errors import ConfigError
-from compactory.kafka.client import Kafka, kafka_errors
-from compactory_connectors.kafka.consumer_group import group_properties
+from compactory.errors import CompactoryError, ConfigError
+from compactory.kafka.client import Kafka
+from compactory_connectors.backoff import Interval
+from compactory_connectors.kafka.consumer_group import Group
 
 from .rows import Assigned
 
@@ -93,6 +95,7 @@ class FollowedConsumer:
     """
 
     def __init__(self, consumer: Consumer, topic: str | None = None) -> None:
+        self.pool = f"topic {topic or '(that of its consumer)'}"
         self._consumer = consumer
         self._topic = topic
         self._lock = threading.Lock()  # guards the next two
@@ -103,10 +106,6 @@ class FollowedConsumer:
         self._has_asked = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compactory-jobs-follow", daemon=True)
-
-    @property
-    def pool(self) -> str:
-        return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
         self._thread.start()
@@ -174,57 +173,42 @@ class OwnConsumer:
     """A consumer of the executor's own in a group. It reads nothing and has the partitions that the group assigns."""
 
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, group_id: str, topic: str) -> None:
+        self.pool = f"group {group_id}"
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._group_id, self._topic = group_id, topic
+        self._assigned: Assigned | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="compactory-jobs-group", daemon=True)
-        self._consumer: Consumer | None = None
-        self._followed: FollowedConsumer | None = None  # informed by callbacks
-
-    @property
-    def pool(self) -> str:
-        return f"group {self._group_id}"
 
     def start(self) -> None:
         """Join the group. Raises ConfigError if the topic does not exist, Unreachable."""
         if not self._kafka.topics([self._topic]):
             raise ConfigError(f"topic {self._topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
-        properties = {
-            "group.id": self._group_id,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "latest",
-            **group_properties(self._kafka.properties()),
-        }
-        with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
-            self._consumer = Consumer(self._kafka.properties(**properties))
-            followed = FollowedConsumer(self._consumer, self._topic)
-            self._consumer.subscribe(
-                [self._topic], on_assign=self._joined, on_revoke=followed.remove, on_lost=followed.remove
-            )
-        self._followed = followed
+        self._group = Group(self._kafka, [self._topic], self._group_id, {})
         self._thread.start()
 
-    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        return self._followed.assigned(pool, executor) if self._followed is not None else None
+    def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
+        return self._assigned
 
     def stop(self) -> None:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _joined(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        assert self._followed is not None
-        self._followed.add(consumer, partitions)
-        consumer.incremental_assign(partitions)
-        consumer.pause(partitions)
-
     def _poll(self) -> None:
-        assert self._consumer is not None
-        assert self._followed is not None
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            self._followed.ask()
-            error = message.error() if message is not None else None
-            if error is not None:
-                log.warning("the group is not followed", group=self._group_id, error=error.str())
-        self._consumer.close()
+        partitions: tuple[int, ...] = ()
+        counting = Interval(_COUNT_EVERY)
+        with closing(self._group):
+            while not self._stop.is_set():
+                try:
+                    self._group.poll(1, 0.1)
+                    previous, partitions = partitions, tuple(sorted(part.partition for part in self._group.positions))
+                    if not partitions:
+                        self._assigned = None
+                    elif partitions != previous or counting.is_over():
+                        topic = self._kafka.topics([self._topic]).get(self._topic)
+                        self._assigned = Assigned(partitions, len(topic.partitions)) if topic is not None else None
+                except CompactoryError as error:
+                    log.warning("the group is not followed", group=self._group_id, error=str(error))
+                    partitions = ()
+                    self._stop.wait(_ASK_EVERY)
