@@ -21,13 +21,12 @@ from compactory_connectors.backoff import Backoff
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, keeper, membership, upkeep
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.claim_statements import ClaimStatements, Request
-from compactory_connectors.jobs.end_statements import Commit
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.keeper import Keeper
 from compactory_connectors.jobs.membership import Membership
 from compactory_connectors.jobs.operators import Act, change_jobs, jobs_where
 from compactory_connectors.jobs.rows import Assigned, Claimed, Outcome
-from compactory_connectors.jobs.statements import JobTable, open_jobs
+from compactory_connectors.jobs.statements import Commit, JobTable, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench

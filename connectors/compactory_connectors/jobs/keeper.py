@@ -35,11 +35,10 @@ from .attempt import Ended
 from .attempts import Attempts
 from .claimer import Claimer
 from .claims import Claims
-from .end_statements import Commit
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
-from .statements import JobTable, open_jobs
+from .statements import Commit, JobTable, open_jobs
 from .status import Board
 from .upkeep import Upkeep
 

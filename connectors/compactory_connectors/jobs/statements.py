@@ -1,8 +1,10 @@
-"""The connections of an executor, and the statements about its limits."""
+"""The connections of an executor, and its statements for ends of attempts and for limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -14,13 +16,50 @@ from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query
 
 from .claim_statements import ClaimStatements
-from .end_statements import EndStatements
 from .job import TENANT
 from .limits import JobLimit, Limits
+from .rows import Outcome, outcomes_json
 
-__all__ = ["JobTable", "limits_in_force", "open_jobs"]
+__all__ = ["Commit", "EndStatements", "JobTable", "limits_in_force", "open_jobs"]
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
+
+
+@dataclass(slots=True)
+class Commit:
+    """The commit of outcomes. ``ids``: the jobs that this executor still had; None: not committed."""
+
+    ids: frozenset[int] | None = None
+
+
+@dataclass(slots=True)
+class EndStatements:
+    """The statements on the connection for ends. Owned by the keeper's thread. Raises psycopg.Error."""
+
+    connection: WatchedConnection
+
+    @contextmanager
+    def finish(self, outcomes: Sequence[Outcome], commit: Commit) -> Iterator[None]:
+        """Commit outcomes in one transaction, while the body claims further jobs.
+
+        The commit is complete at the end of the body, also if that raises.
+        """
+        if not outcomes:
+            commit.ids = frozenset()
+            yield
+            return
+        error: psycopg.Error | None = None
+        with self.connection.pipeline():  # the server begins at once; the end of the pipeline commits
+            ended = self.connection.execute(query("jobs/finish"), outcomes_json(outcomes))
+            if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
+                self.connection.execute(query("jobs/notify"))
+            try:
+                yield
+            except psycopg.Error as raised:
+                error = raised
+        commit.ids = frozenset(itertools.chain.from_iterable(ended.fetchall()))
+        if error is not None:
+            raise error
 
 
 @dataclass(slots=True)
