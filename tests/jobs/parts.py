@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactory_connectors.jobs import claim_statements, claims, end_statements, handler_connection, statements
+from compactory_connectors.jobs import claim_statements, claims, handler_connection, membership, statements
 from compactory_sql import query
 
 __all__ = ["PARTS", "take_out"]
@@ -27,5 +27,5 @@ def take_out(part: str) -> None:
     name, old, new = _REPLACED[part]
     assert old in query(name)
     changed = query(name).replace(old, new)
-    for module in (claim_statements, end_statements, handler_connection, statements):
+    for module in (claim_statements, handler_connection, membership, statements):
         module.query = lambda asked: changed if asked == name else query(asked)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, claim_statements, end_statements, statements
+from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, claim_statements, membership, statements
 from compactory_connectors.jobs.claims import Claims
 from compactory_connectors.jobs.rows import Outcome, outcomes_json
 from compactory_sql import query
@@ -20,7 +20,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> 
     """A query with a part of it replaced."""
     assert old in query(name)
     changed = query(name).replace(old, new)
-    for module in (claim_statements, end_statements, statements):
+    for module in (claim_statements, membership, statements):
         monkeypatch.setattr(module, "query", lambda asked: changed if asked == name else query(asked))
 
 
