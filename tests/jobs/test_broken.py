@@ -10,6 +10,7 @@ import pytest
 
 from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, claim_statements, membership, statements
 from compactory_connectors.jobs.claims import Claims
+from compactory_connectors.jobs.keeper import Keeper
 from compactory_connectors.jobs.rows import Outcome, outcomes_json
 from compactory_sql import query
 from tests.jobs.harness import Bench
@@ -104,7 +105,7 @@ def test_a_session_that_was_lost_ends_before_its_job_begins_again(
         lose(job, conn, await (await conn.execute("SELECT pg_try_advisory_xact_lock(1, 1)")).fetchone())
 
     if not ended:
-        monkeypatch.setattr(statements.JobTable, "end_sessions", lambda *_: set())
+        monkeypatch.setattr(Keeper, "_end_sessions", lambda _keeper, _table, ended: ended)
     bench.jobs.handler("a", retry=Retry(first=0.01))({"function": function, "coroutine": coroutine}[kind])
     bench.executor()
     bench.wait_for(bench.enqueue("a"), "succeeded")

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, keeper, membership, upkeep
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, membership, upkeep
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.claim_statements import ClaimStatements, Request
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
@@ -499,7 +499,7 @@ def test_periodic_jobs_are_enqueued_once_a_tick(bench: Bench, monkeypatch: pytes
         asked.add((threading.get_ident(), tick))
         return tick
 
-    monkeypatch.setattr(keeper, "_LONGEST_ROUND", 0.05)
+    monkeypatch.setattr(upkeep, "_TICK_EVERY", 0.05)
     monkeypatch.setattr(Periodic, "last_tick", last_tick)
     for each in (Jobs(), Jobs(), Jobs()):
         each.handler("a")(record)

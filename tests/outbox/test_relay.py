@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial, partialmethod
+from functools import partialmethod
 from typing import Any
 from zlib import crc32
 
@@ -26,7 +26,6 @@ from compactory_connectors.outbox import (
     Outbox,
     OutboxMessage,
     OutboxRelay,
-    sender,
     session,
     statements,
     topic_facts,
@@ -385,7 +384,7 @@ def test_a_directory_ends_the_same_when_messages_come_again(bench: Bench) -> Non
 
 def test_a_relay_starts_before_kafka(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kafka, "topics", partialmethod(Kafka.topics, timeout=0.5))
-    monkeypatch.setattr(sender, "Backoff", partial(Backoff, limit=0.2))
+    monkeypatch.setattr(Backoff, "pause", lambda _: 0.1)
     topic = bench.topic()
     bench.publish(topic, "v")
     proxy = Proxy()

@@ -88,7 +88,7 @@ def test_without_the_condition_a_zombies_records_count_twice(bench: Bench, monke
     monkeypatch.setattr(
         SinkTable,
         "move",
-        lambda self, batch, **_: self._connection.execute(moved, [batch.end, batch.partition.topic]),
+        lambda self, batch, **_: self.connection.execute(moved, [batch.end, batch.partition.topic]),
     )
     topic = bench.topic()
     keys = produced(bench, topic)
