@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 import psycopg
@@ -14,6 +15,7 @@ from compactory_connectors.jobs.operators import Act, change_jobs, pause, resume
 from compactory_connectors.postgres.operator_log import operator_log
 from compactory_connectors.schema import grant, plan_jobs_grants
 from tests.jobs.harness import Bench
+from tests.source.workload import wait_until
 
 TABLES = ("jobs", "jobs_live", "jobs_finished", "job_executors", "job_ticks")
 
@@ -46,6 +48,9 @@ def test_enqueuer_and_executor_need_no_more(bench: Bench, roles: tuple[str, str]
         bench.wait_for(first, "succeeded")
         (second,) = bench.column("SELECT id FROM compactory.jobs WHERE id <> %s", first)
         bench.wait_for(second, "failed")
+    with JobExecutor(executor, jobs, keep=timedelta(0)) as expiring:
+        wait_until(lambda: bench.count(f"compactory.jobs WHERE id = {first}") == 0, what="the first job to expire")
+        assert expiring.board.picture()["detail"] is None
     with psycopg.connect(executor, autocommit=True) as operator:
         assert change_jobs(operator, Act.RETRY, [second]) == 1
         assert change_jobs(operator, Act.CANCEL, [second]) == 1

@@ -84,6 +84,7 @@ class Keeper:
         self._ended: deque[Ended] = deque()
         self._with_sessions: list[Ended] = []  # ended attempts whose Postgres sessions still run
         self._pause = _SHORTEST_ROUND
+        self._due: tuple[int, dict[str, float]] = (0, {})  # executor, and when its tasks are due
         self._thread = threading.Thread(target=self._run, name="compactory-jobs", daemon=True)
 
     def start(self) -> None:
@@ -145,8 +146,11 @@ class Keeper:
                 pauses = Pauses(connection, "jobs", "job-groups")
                 table = self._membership.register(connection, ends_connection)
                 self._claimer.begin(table)
+                if self._due[0] != table.executor:
+                    self._due = table.executor, {}
                 parts = self._membership, self._claimer, self._attempts
-                yield _Session(table, wakeup, pauses, Upkeep(table, *parts, self._jobs, self._keep, self._board))
+                upkeep = Upkeep(table, *parts, self._jobs, self._keep, self._board, self._due[1])
+                yield _Session(table, wakeup, pauses, upkeep)
             finally:
                 self._wakeup = None
 

@@ -70,8 +70,8 @@ class Membership:
         _name_session(ends_connection, executor)
         table = JobTable(connection, ends_connection, executor, types)
         if self.jobs.limits:
-            parameters = {"executor": executor, "limits": limits_json(self.jobs.limits.values())}
-            connection.execute(query("jobs/declare_limits"), parameters)
+            limits = limits_json(self.jobs.limits.values())
+            connection.execute(query("jobs/declare_limits"), {"executor": executor, "limits": limits})
         return table
 
     def beat(self, connection: WatchedConnection) -> tuple[bool, bool]:

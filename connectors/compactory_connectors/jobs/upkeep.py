@@ -29,7 +29,7 @@ _WHOLE_EVERY = 300.0  # seconds between reads of the whole table, for jobs that 
 
 @dataclass(slots=True)
 class Upkeep:
-    """Does the tasks that are due; at first all are. Owned by the keeper's thread.
+    """Does the tasks that are due; those of a new executor are due at once. Owned by the keeper's thread.
 
     Raises psycopg.Error, and Unreachable if the lease has expired.
     """
@@ -41,12 +41,13 @@ class Upkeep:
     jobs: Jobs
     keep: timedelta
     board: Board
-    _due: dict[str, float] = field(default_factory=dict)  # task → when it is due, by the monotonic clock
+    due: dict[str, float]
+    """By the monotonic clock, by task. It outlives a connection, so that a task that fails does not stop the others."""
     _ticks: dict[str, datetime] = field(default_factory=dict)  # periodic job → its last tick
 
     def is_late(self) -> bool:
         """Return True if the heartbeat is late, so that it can't wait for the claims of a round."""
-        return time.monotonic() >= self._due.get("beat", 0.0) + _BEAT_EVERY
+        return time.monotonic() >= self.due.get("beat", 0.0) + _BEAT_EVERY
 
     def do_due_tasks(self) -> None:
         if self._is_due("beat", _BEAT_EVERY):
@@ -67,9 +68,9 @@ class Upkeep:
     def _is_due(self, task: str, seconds: float) -> bool:
         """Return True if ``seconds`` have passed since the task was due last."""
         clock = time.monotonic()
-        if clock < self._due.get(task, 0.0):
+        if clock < self.due.get(task, 0.0):
             return False
-        self._due[task] = clock + seconds
+        self.due[task] = clock + seconds
         return True
 
     def _bounded(self, task: str, work: Callable[[], object]) -> None:
@@ -79,7 +80,7 @@ class Upkeep:
                 self.table.connection.execute("SET LOCAL statement_timeout = '1s'")
                 work()
         except psycopg.errors.QueryCanceled:
-            self._due[task] = time.monotonic() + _WHOLE_EVERY
+            self.due[task] = time.monotonic() + _WHOLE_EVERY
 
     def _beat(self) -> None:
         table = self.table
@@ -90,7 +91,7 @@ class Upkeep:
         if has_changed:
             self.claimer.read_whole_table(table)
         if has_expired:
-            self._due["beat"] = time.monotonic() + 0.1  # meanwhile the sessions of the expired executor end
+            self.due["beat"] = time.monotonic() + 0.1  # meanwhile the sessions of the expired executor end
         running = {attempt.job.id: attempt for attempt in self.attempts.running()}
         if running:
             for (job,) in table.connection.execute(query("jobs/cancelling"), {"ids": list(running)}).fetchall():
@@ -120,7 +121,7 @@ class Upkeep:
 
     def _expire(self) -> None:
         if self.table.connection.execute(query("jobs/expire"), {"keep": self.keep}).rowcount >= 10_000:
-            self._due["expire"] = 0.0
+            self.due["expire"] = 0.0
 
     def _sample(self) -> None:
         self.board.note(types=[asdict(item) for item in type_statuses(self.table.connection)])

@@ -267,10 +267,12 @@ SELECT id FROM gone UNION ALL SELECT id FROM kept;
 SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state = 'running' AND cancelling;
 
 -- name: jobs/expire
--- Delete some of the finished jobs that have expired.
+-- Delete some of the finished jobs that have expired. One executor does it at a time. No row is locked before, because
+-- that would need the right UPDATE.
 DELETE FROM compactory.jobs_finished
- WHERE id IN (SELECT id FROM compactory.jobs_finished WHERE finished_at < statement_timestamp() - %(keep)s
-               ORDER BY finished_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
+ WHERE id IN (SELECT id FROM compactory.jobs_finished
+               WHERE finished_at < statement_timestamp() - %(keep)s AND (SELECT pg_try_advisory_xact_lock(1129140298, 1))
+               ORDER BY finished_at LIMIT 10000);
 
 -- name: jobs/clock
 -- The time that all executors use.
