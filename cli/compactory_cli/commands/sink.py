@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from compactory.errors import CompactoryError
 
 from ..context.flags import App, LogLevel, argument, flag, option
