@@ -14,8 +14,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import JobExecutor, Jobs, NewJob
 from compactory_connectors.jobs.claim_statements import ClaimStatements
-from compactory_connectors.jobs.limit_operators import remove_limit, set_limit
-from compactory_connectors.jobs.limits import JobLimit
+from compactory_connectors.jobs.limits import JobLimit, remove_limit, set_limit
 from compactory_connectors.jobs.operators import pause, resume
 from compactory_connectors.jobs.statements import limits_in_force
 from compactory_connectors.jobs.status import JobsWorker, limit_statuses

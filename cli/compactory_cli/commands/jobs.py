@@ -262,7 +262,7 @@ def limit_jobs(
 
     Example: `compactory jobs limit transport.notify --running 5 --rate '100 per minute'`
     """
-    from compactory_connectors.jobs.limit_operators import remove_limit, set_limit
+    from compactory_connectors.jobs.limits import remove_limit, set_limit
 
     if remove and (running is not None or rate is not None):
         refuse("give --remove, or a limit with --running and --rate, not both")
