@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import resources
+from string import Template
 from threading import Event
 from typing import Any
 
@@ -26,40 +27,13 @@ from ..stack.process import Process
 from ..views.terminal import output, print_json, say, seconds
 from .home import Home
 
-__all__ = ["TOPIC", "Ended", "Stage", "Step"]
+__all__ = ["TOPIC", "Ended", "Stage", "Step", "shipped_text"]
 
 TOPIC = "terminal_acquirer"
 _STEP_TIMEOUT = 30.0
 _PORTS = {"http": 8080, "console": 8081, "source": None, "workers": None}
 
-_TOML = """\
-# The demo's servers and its directory, for: compactory --config {folder}/demo.toml …
-[kafka]
-bootstrap.servers = "{kafka}"
-
-[postgres]
-url = "{postgres}"
-
-[store]
-missing_topic = "wait"
-
-[console]
-servers = [{servers}]
-
-[directories.terminal_acquirer]
-key = "terminalId"
-active = "isActive"
-indexes = [{{fields = ["acquirerId"]}}]
-connector = "terminal_acquirer.json"
-"""
-
-_PROPERTIES = """\
-# Answers the placeholders of terminal_acquirer.json: --provider tpp={folder}/tpp.properties
-reference-data.db.url=jdbc:postgresql://127.0.0.1:{port}/postgres
-reference-data.db.user=postgres
-reference-data.db.password=
-kafka.topic.prefix=
-"""
+_FILES = ("terminal_acquirer.json", "ledger.json", "tpp.properties", "demo.toml")
 
 
 class Ended(Exception):
@@ -123,19 +97,15 @@ class Stage:
 
     def write_files(self) -> None:
         """Write connectors, placeholders and configuration for the processes and for the user."""
-        folder = self.home.folder
-        servers = ", ".join(f'"{url}"' for name, url in self.urls.items() if name != "console")
-        database = f"jdbc:postgresql://127.0.0.1:{self.postgres.port}/postgres"
-        texts = {
-            "terminal_acquirer.json": _shipped("terminal_acquirer.json"),
-            "ledger.json": _shipped("ledger.json").replace("${database}", database),
-            "tpp.properties": _PROPERTIES.format(folder=folder, port=self.postgres.port),
-            "demo.toml": _TOML.format(
-                folder=folder, kafka=self.broker.address, postgres=self.postgres.url(), servers=servers
-            ),
+        values = {
+            "folder": self.home.folder,
+            "kafka": self.broker.address,
+            "postgres": self.postgres.url(),
+            "database": f"jdbc:postgresql://127.0.0.1:{self.postgres.port}/postgres",
+            "servers": ", ".join(f'"{url}"' for name, url in self.urls.items() if name != "console"),
         }
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        for name in _FILES:
+            (self.home.folder / name).write_text(shipped_text(name, **values), encoding="utf-8")
 
     def connector(self) -> tuple[str, str, str]:
         """Return the connector's file and its --provider."""
@@ -221,5 +191,7 @@ class Stage:
                 self.tell({"ended": name, "pid": previous["pids"][name]}, text)
 
 
-def _shipped(name: str) -> str:
-    return (resources.files("compactory_cli.demo") / name).read_text(encoding="utf-8")
+def shipped_text(name: str, **values: object) -> str:
+    """Return a file of this package, with the values in place of ``${NAME}``."""
+    text = (resources.files("compactory_cli.demo") / name).read_text(encoding="utf-8")
+    return Template(text).safe_substitute(values) if values else text

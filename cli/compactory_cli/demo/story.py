@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -29,7 +28,7 @@ from ..context.remote import RemoteServer
 from ..stack.kafka import KafkaServer
 from ..stack.postgres import embedded_binaries
 from ..views.terminal import seconds
-from .stage import TOPIC, Stage
+from .stage import TOPIC, Stage, shipped_text
 
 __all__ = ["Demo"]
 
@@ -39,34 +38,6 @@ _PUBLISHED, _APPROVED, _REFUSED = "payments", "payments_approved", "payments_ref
 _UP = """
 Up in {startup}: the directory is served. Now a payment goes through the workers.
 """
-
-_INVITATION = """
-  [bold]postgres [/] {postgres}, table {topic}
-  [bold]kafka    [/] {kafka}, topic {topic}
-  [bold]source   [/] compactory source run {topic}.json: from the table to the topic
-  [bold]http     [/] {http}: compactory serve, the topic in memory
-  [bold]workers  [/] outbox, jobs, processor and sink, in one process
-  [bold]console  [/] {console}: look at all of it in a browser
-
-{folder}/demo.json says what runs where, {scratch}/*.log what they log.
-Try, in another terminal in this folder:
-
-  [cyan]curl -i {http}/v1/directories/{topic}/entries/T42[/]
-  [cyan]{psql} {postgres} -c "UPDATE {topic} SET acquirer_id = 'A7' WHERE terminal_id = 'T42'"[/]
-  [cyan]{psql} {postgres} -c "INSERT INTO payments (terminal_id, amount) VALUES ('T42', 5)" -c "TABLE ledger"[/]
-
-  [cyan]{program} demo stop postgres[/]    # look again: lookups go on
-  [cyan]{program} demo start postgres[/]   # change again: the source comes back by itself
-  [cyan]{program} demo stop kafka[/]       # it hangs, which keeps its topics; lookups go on
-  [cyan]{program} demo start kafka[/]
-
-  [cyan]curl {http}/v1/directories[/]
-  [cyan]curl {http}/v1/errors[/]
-  [cyan]{program} --config {folder}/demo.toml get {topic} T42[/]
-  [cyan]{program} --config {folder}/demo.toml verify {topic} --provider tpp={folder}/tpp.properties[/]
-  [cyan]{program} --config {folder}/demo.toml jobs list[/]
-
-Ctrl-C ends it all and leaves nothing behind."""
 
 
 class Demo:
@@ -176,7 +147,8 @@ class Demo:
 
     def _invitation(self) -> str:
         stage = self._stage
-        return _INVITATION.format(
+        return shipped_text(
+            "invitation.txt",
             postgres=stage.postgres.url(),
             kafka=stage.broker.address,
             http=stage.urls["http"],
@@ -193,7 +165,7 @@ def _start_tour(stage: Stage) -> None:
     """Create tables and topics of the payments, and start the workers."""
     with stage.connect() as connection:
         install(connection)
-        connection.execute((resources.files("compactory_cli.demo") / "payments.sql").read_bytes())
+        connection.execute(shipped_text("payments.sql").encode())
     kafka = Kafka(stage.broker.address)
     for topic in (_PUBLISHED, _APPROVED, _REFUSED):
         kafka.create_topic(topic, partitions=1, config={"cleanup.policy": "compact"})
