@@ -278,6 +278,33 @@ def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
+def test_json_keeps_every_digit(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"k":1.10,"v":{"x":1.50}}', '{"k":12345678901234567890123.5}', "[1]", '{"k":"a', '{"v":null,"k":"😀"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    [part] = parts(spark, tmp_path, FileFormat.JSON)
+    assert rows(part) == [
+        (1, None, "1.10", '{"x":1.50}'),
+        (2, None, "12345678901234567890123.5", None),
+        (3, "json", None, None),
+        (4, "json", None, None),
+        (5, None, "😀", None),
+    ]
+    (tmp_path / "a.jsonl").write_text('{"k":"}{"}\n{"k":1} {"k":2}\n')
+    with pytest.raises(ConfigError, match=r"a\.jsonl: has lines with several objects"):
+        parts(spark, tmp_path, FileFormat.JSON)
+    (tmp_path / "a.jsonl").write_text('{"k":"}{\\"} {","v":[{"x":1},{"x":2}]}\n')
+    [part] = parts(spark, tmp_path, FileFormat.JSON)
+    assert rows(part) == [(1, None, '}{"} {', '[{"x":1},{"x":2}]')]
+    (tmp_path / "b.jsonl").write_text('\n{"k":2}\n')
+    [part] = parts(spark, tmp_path, FileFormat.JSON)
+    assert {row[0] for row in rows(part)} == {None}, "Spark leaves blank lines out, so that nobody can tell"
+    (tmp_path / "b.jsonl").unlink()
+    for uneven in ("\t", " [ ]", '[{"k":1},{"k":2}]'):
+        (tmp_path / "a.jsonl").write_text(f'{uneven}\n{{"k":3}}\n')
+        [part] = parts(spark, tmp_path, FileFormat.JSON)
+        assert {row[0] for row in rows(part)} == {None}, "nor of how many records it makes of such a line"
+
+
 def test_files_with_the_same_columns_are_one_part(spark: SparkSession, tmp_path: Path) -> None:
     moments = ("TIMESTAMP'2024-01-01 00:00:00Z'", "TIMESTAMP_NTZ'2024-01-01 00:00:00'")
     for number, value in enumerate(moments * 2):
@@ -585,6 +612,15 @@ def test_limits_of_rejects(load: Loader, table: Ask) -> None:
     assert table(WANTED) == []
     assert load(text, rejects=None, max_rejects=Limit(count=1)).outcome is Outcome.DONE
     assert table(WANTED) == [("A", None, "1.00")]
+
+
+def test_a_field_that_no_object_has_keeps_what_the_table_has(load: Loader, table: Ask) -> None:
+    load("code,name,fee\nA,x,1\n")
+    report = load('{"code": "A", "fee": 2}\n{"code": "B", "nmae": "y"}\n', format=FileFormat.JSON)
+    assert "nmae" in str(report.notes)
+    assert table(WANTED) == [("A", "x", "2.00"), ("B", None, None)]
+    load('{"code": "B", "nmae": "y"}\n', "columns: {name: {from: nmae}}", format=FileFormat.JSON)
+    assert table(WANTED) == [("A", "x", "2.00"), ("B", "y", None)]
 
 
 def test_no_rows_and_folders_of_others(load: Loader, table: Ask, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_rules_that_say_nothing(text: str) -> None:
         ("read: {encoding: utf-16}", "convert them, iconv"),
         ("read: {encoding: klingon}", "is no encoding"),
         ("read: {time_zone: Mars/Base}", "is no time zone"),
-        ("read: {format: xls}", "is not a choice; known are csv, parquet"),
+        ("read: {format: xls}", "is not a choice; known are csv, json, parquet"),
         ("columns: {a: {allowed: [[b]]}}", "must be text"),
     ],
 )

@@ -38,7 +38,7 @@ def run_load(
     load_id: Annotated[str | None, option("--load-id", "ID", "Load into Postgres only once under this id.")] = None,
     report: Annotated[Path | None, option("--report", "FILE", "JSON report, also of a load that fails.")] = None,
     form: Annotated[
-        Literal["csv", "parquet"] | None,
+        Literal["csv", "json", "parquet"] | None,
         option("--format", help="Of the files; default: by their names."),
     ] = None,
     provider: Providers = None,

@@ -25,6 +25,8 @@ class FileFormat(StrEnum):
     """A format of files."""
 
     CSV = "csv"
+    JSON = "json"
+    """An object a line."""
     PARQUET = "parquet"
 
 

@@ -59,6 +59,7 @@ FAULTS: Final = {
         " rules"
     ),
     "encoding": "is not text in the encoding of the file; set read.encoding in the rules",
+    "json": "is not a JSON object on one line",
 }
 
 
@@ -88,9 +89,9 @@ def read_lines(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     return reader.text([*files])
 
 
-def count_blocks(lines: DataFrame) -> list[Any]:
-    """The blocks of files, in order: how many lines each has."""
-    counts = [f"min({LINE}) AS first", "count(*) AS lines"]
+def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
+    """The blocks of files, in order: how many lines each has, and what else is asked of them, in SQL."""
+    counts = [f"min({LINE}) AS first", "count(*) AS lines", *also]
     counted = lines.groupBy(FILE, BLOCK).agg(*map(sf.expr, counts))
     return sorted(counted.collect(), key=lambda block: (block[FILE], block[BLOCK]))
 

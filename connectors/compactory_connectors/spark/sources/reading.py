@@ -14,6 +14,7 @@ from ..identifier import quoted
 from ..rules.mapping import Layout
 from ..rules.rules import FileFormat, ReadOptions
 from .csv_files import read_csv
+from .json_files import read_json
 from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import display_path
 
@@ -27,12 +28,14 @@ _REMEDY: Final = (
 
 
 def read_files(spark: SparkSession, files: Sequence[str], kind: FileFormat, options: ReadOptions) -> list[Part]:
-    """Parts of these files. Of Parquet the schemas are read.
+    """Return the parts of these files. JSON files are counted now; of Parquet the schemas are read.
 
     Raises ConfigError for files that can't be read so, Unreachable where a file system does not answer.
     """
     spark.conf.set("spark.sql.legacy.javaCharsets", "true")  # windows-1252 and others that Spark 4 leaves out
-    return read_csv(spark, files, options) if kind is FileFormat.CSV else _read_parquet(spark, files)
+    if kind is FileFormat.CSV:
+        return read_csv(spark, files, options)
+    return [read_json(spark, files)] if kind is FileFormat.JSON else _read_parquet(spark, files)
 
 
 def read_frame(frame: DataFrame, label: str) -> Part:

@@ -25,6 +25,9 @@ _FORMATS: Final = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.CSV,
     ".txt": FileFormat.CSV,
+    ".json": FileFormat.JSON,
+    ".jsonl": FileFormat.JSON,
+    ".ndjson": FileFormat.JSON,
     ".parquet": FileFormat.PARQUET,
 }
 
