@@ -25,6 +25,7 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
     """Makes running servers over directories, ready unless told otherwise; stopped after the test."""
     running: list[Serving] = []
+    shared = kafka
 
     def start(
         *directories: str | Directory[Any],
@@ -32,6 +33,7 @@ def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
         ready: bool = True,
         proxies: Sequence[str] = (),
         servers: Servers | None = SERVERS,
+        kafka: str = shared,
         **options: Any,
     ) -> Serving:
         store = GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options})

@@ -123,34 +123,40 @@ def test_a_processor_is_paused_and_its_events_are_retried_and_dropped(
     assert acts == ["resume", "pause", "drop", "retry"]
 
 
-def test_two_servers_are_compared(
+def test_servers_of_two_clusters_are_compared(
     browser: Any,
     kafka: str,
     unique: Callable[[str], str],
     serve: Callable[..., Serving],
 ) -> None:
-    topics = Topics(kafka, unique)
-    names = topics.create(), topics.create()
-    for name, skipped, value in zip(names, (1, 2), (b'{"n":1}', b'{"n":2}'), strict=True):
-        same = [(f"T{n}", b"{}") for n in range(50) if n != skipped]
-        topics.produce(name, *same, ("different", value))
-    access = Access(Tokens(admin="service"))
-    servings = [serve(Directory("d", topic=name), access=access) for name in names]
-    urls = [f"http://127.0.0.1:{serving.port}" for serving in servings]
-    with visited(browser, servers=urls, token="service") as visitor:
-        page = visitor.page
-        page.wait_for_selector("a:text-is('d')")
-        page.goto("/compare")
-        page.select_option("[name=first]", "0")
-        page.select_option("[name=second]", "1")
-        page.click("main button")
-        page.wait_for_selector("text=1 key missing at the second server, 1 extra, 1 different")
-        rows = sorted(tuple(row.strip().split("\t")[:2]) for row in page.locator("tbody tr").all_inner_texts())
-        assert rows == [("different", "different"), ("extra", "T1"), ("missing", "T2")]
-        topics.produce(names[0], ("T1", b"{}"), ("T2", None), ("different", b'{"n":2}'))
-        wait_until(lambda: "T2" not in servings[0].store["d"], what="the deletion")
-        page.reload()
-        page.wait_for_selector("text=equal")
+    access, other = Access(Tokens(admin="service")), ApacheKafka(heap="320m")
+    try:
+        other.start()
+        clusters = Topics(kafka, unique), Topics(other.address, unique)
+        names = [topics.create() for topics in clusters]
+        for topics, name, skipped, value in zip(clusters, names, (1, 2), (b'{"n":1}', b'{"n":2}'), strict=True):
+            same = [(f"T{n}", b"{}") for n in range(50) if n != skipped]
+            topics.produce(name, *same, ("different", value))
+        first = serve(Directory("d", topic=names[0]), access=access)
+        second = serve(Directory("d", topic=names[1]), access=access, kafka=other.address)
+        urls = [f"http://127.0.0.1:{serving.port}" for serving in (first, second)]
+        with visited(browser, servers=urls, token="service") as visitor:
+            page = visitor.page
+            page.wait_for_selector("a:text-is('d')")
+            page.goto("/compare")
+            page.select_option("[name=first]", "0")
+            page.select_option("[name=second]", "1")
+            page.click("main button")
+            page.wait_for_selector("text=1 key missing at the second server, 1 extra, 1 different")
+            rows = sorted(tuple(row.strip().split("\t")[:2]) for row in page.locator("tbody tr").all_inner_texts())
+            assert rows == [("different", "different"), ("extra", "T1"), ("missing", "T2")]
+            clusters[0].produce(names[0], ("T1", b"{}"), ("T2", None), ("different", b'{"n":2}'))
+            wait_until(lambda: "T2" not in first.store["d"], what="the deletion")
+            page.reload()
+            page.wait_for_selector("text=equal")
+        second.stop()
+    finally:
+        other.remove()
 
 
 def test_postgres_is_taken_away_and_comes_back(browser: Any, migrated: str) -> None:
