@@ -76,7 +76,10 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
     assert (report.outcome, report.changes[Change.INSERT]) == (Outcome.DONE, 2)
     again = load(spark, [source], "tariffs", tariffs, rejects=tmp_path / "again", load_id="night", **given)
     assert again.outcome is Outcome.REPEATED
+    unnamed = load(spark, source, "tariffs", tariffs, rejects=tmp_path / "unnamed", **given)
+    assert unnamed.outcome is Outcome.DONE
     with psycopg.connect(tariffs) as sql:
+        assert sql.execute("SELECT id FROM compactory.loads").fetchall() == [("night",)], "an unnamed load leaves none"
         assert sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall() == [("a", "1"), ("c", "3")]
 
 

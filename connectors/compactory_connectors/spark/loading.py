@@ -73,6 +73,7 @@ def load(
         key=[key] if isinstance(key, str) else key,
         active=active,
         load_id=report.load_id,
+        is_named=load_id is not None,
         connections=connections,
     )
     plan = Plan(

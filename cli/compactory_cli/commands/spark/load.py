@@ -92,7 +92,7 @@ def load(
     if limit := parsed.get("--max-deactivate") or aim.limit:
         plan_options["max_deactivate"] = limit
     try:
-        _load(aim, plan_options, options, report)
+        _load(aim, plan_options, options, report, is_named=load_id is not None)
     except BaseException as error:
         report.why = str(error) or type(error).__name__
         raise
@@ -105,7 +105,9 @@ def load(
         raise StepFailed(f"nothing was written: {report.why}")
 
 
-def _load(aim: Aim, plan_options: Mapping[str, Any], options: SparkOptions, report: LoadReport) -> None:
+def _load(
+    aim: Aim, plan_options: Mapping[str, Any], options: SparkOptions, report: LoadReport, *, is_named: bool
+) -> None:
     """Start Spark, load, and fill the report."""
     aim.check()
     log.setLevel(logging.INFO)  # a line after each stage, at every log level: a load takes minutes
@@ -114,7 +116,7 @@ def _load(aim: Aim, plan_options: Mapping[str, Any], options: SparkOptions, repo
     with spark_failures(), session(f"compactory load {report.directory}", options) as spark:
         from compactory_connectors.spark.load_job import Load, Plan
 
-        with closing(aim.target(spark, report.load_id)) as target:
+        with closing(aim.target(spark, report.load_id, is_named=is_named)) as target:
             Load(spark, target, Plan(**plan_options), report).run()
 
 

@@ -51,12 +51,17 @@ class TableAim:
         """Look the table up, before Spark starts. Raises ConfigError, Unreachable."""
         find_table(self.connection, self.table, self.key, self.active)
 
-    def target(self, _spark: SparkSession, load_id: str) -> PostgresTarget:
+    def target(self, _spark: SparkSession, load_id: str, *, is_named: bool) -> PostgresTarget:
         """Return the table as a target, without connecting."""
         from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 
         return PostgresTarget(
-            connection=self.connection, table=self.table, key=self.key, active=self.active, load_id=load_id
+            connection=self.connection,
+            table=self.table,
+            key=self.key,
+            active=self.active,
+            load_id=load_id,
+            is_named=is_named,
         )
 
 
@@ -83,7 +88,7 @@ class TopicAim:
                 " one of them, such as http://127.0.0.1:8080, and do not give --kafka"
             )
 
-    def target(self, spark: SparkSession, load_id: str) -> KafkaTarget:
+    def target(self, spark: SparkSession, load_id: str, *, is_named: bool) -> KafkaTarget:  # noqa: ARG002 (as above)
         """Return the topic as a target, without connecting."""
         from compactory_connectors.spark.into_topic import KafkaTarget
 

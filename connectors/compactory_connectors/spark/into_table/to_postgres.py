@@ -49,10 +49,10 @@ class PostgresTarget:
     """A table, adopted or not; see :class:`Target` for the order of calls. Owned by one thread.
 
     ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
-    id is not done again. A load without a name leaves no id behind. ``wait``: seconds that another load of the table is
-    waited for; ``lock_timeout``: seconds that the merge waits for any lock of others before it gives up.
-    ``connections``: how many of Spark's tasks may be connected at a time. ``former_load_id``: a load that nobody
-    repeats once this one is done.
+    id is not done again. An id that nobody has chosen (``is_named`` false, or None) is forgotten once the load is done.
+    ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that the merge waits for
+    any lock of others before it gives up. ``connections``: how many of Spark's tasks may be connected at a time.
+    ``former_load_id``: a load that nobody repeats once this one is done.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class PostgresTarget:
         key: Sequence[str] | None = None,
         active: str | None = None,
         load_id: str | None = None,
+        is_named: bool = True,
         wait: float = 30.0,
         lock_timeout: float = 30.0,
         connections: int = CONNECTIONS,
@@ -73,7 +74,7 @@ class PostgresTarget:
         self._place = connection
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
-        self._is_named = load_id is not None
+        self._is_named = is_named and load_id is not None
         self._former_load_id = former_load_id
         self._wait, self._lock_timeout = wait, lock_timeout
         self._connections = connections
