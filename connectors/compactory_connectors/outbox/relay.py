@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from queue import SimpleQueue
 from typing import Any, Self
 
 import structlog
@@ -81,28 +80,18 @@ class OutboxRelay:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._only = frozenset(topics)
         self.board = Board()
-        self._stop = threading.Event()
-        self._work: SimpleQueue[PendingTopic | None] = SimpleQueue()
         self._missing = Interval(_MISSING_EVERY, at_once=True)
         self._lock = threading.Lock()  # guards the next two
         self._assigned: dict[str, PendingTopic] = {}  # in the queue, or with a sender
         self._is_busy = False  # a sender has sent a large batch
         self._wakeup: Wakeup | None = None
+        facts = TopicFacts(self._kafka, self._assigned_topics)
         self._shared = Shared(
-            self._postgres.conninfo,
-            self._kafka,
-            threads,
-            batch,
-            self.board,
-            self._stop,
-            self._work,
-            self._topic_finished,
-            TopicFacts(self._kafka, self._assigned_topics),
+            self._postgres.conninfo, self._kafka, threads, batch, self.board, self._topic_finished, facts
         )
-        senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
         self._senders = [
-            threading.Thread(target=sender.run, name=f"compactory-outbox-{number}", daemon=True)
-            for number, sender in enumerate(senders, 1)
+            threading.Thread(target=Sender(self._shared, number).run, name=f"compactory-outbox-{number}", daemon=True)
+            for number in range(1, threads + 1)
         ]
         self._keeper = threading.Thread(target=self._keep, name="compactory-outbox", daemon=True)
         self._drain_to: int | None = None  # the newest id to be sent before the relay ends
@@ -124,9 +113,9 @@ class OutboxRelay:
 
         Another relay takes over the locks that are left. A thread that is still connecting ends later. Idempotent.
         """
-        self._stop.set()
+        self._shared.stop.set()
         for _ in self._senders:
-            self._work.put(None)
+            self._shared.work.put(None)
         self._wake_senders()
         begun_at = time.monotonic()
         while alive := [thread for thread in self._senders if thread.is_alive()]:
@@ -252,12 +241,12 @@ class OutboxRelay:
                     has_news |= not assigned.has_news.is_set()
                     assigned.has_news.set()
                     continue
-                if self._stop.is_set() or not (free or (missing and try_missing)):
+                if self._shared.stop.is_set() or not (free or (missing and try_missing)):
                     continue
                 self._assigned[topic] = pending = PendingTopic(
                     topic, lapsed, alone=alone, missing=missing, first=first if whole else None
                 )
-            self._work.put(pending)
+            self._shared.work.put(pending)
             has_assigned |= free
         if has_assigned:
             self._wake_senders()  # once: the first sender takes many topics together

@@ -74,10 +74,10 @@ class Shared:
     threads: int
     batch: int
     board: Board
-    stop: Event
-    work: SimpleQueue[PendingTopic | None]
     finished: Callable[[str, int], None]
     facts: TopicFacts
+    stop: Event = field(default_factory=Event)
+    work: SimpleQueue[PendingTopic | None] = field(default_factory=SimpleQueue)
     busy: set[int] = field(default_factory=set)
     paused: frozenset[str] = frozenset()
     ending: Event = field(default_factory=Event)
