@@ -11,7 +11,7 @@ import pytest
 
 from compactory.records import Partition
 from compactory_connectors.sink import RecordRefused, Records, SinkStopped, session
-from compactory_connectors.sink.operators import failed_records, set_offset
+from compactory_connectors.sink.operators import failed_records, set_position
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import new_admin
@@ -104,7 +104,7 @@ def test_an_end_reached_before_the_offset_was_set_back_passes_over_nothing(
     bench.sink(topic, handle)
     bench.wait_for_end(topic)  # the mark of the transaction is passed over, so the end was reached
     bench.sql.execute("TRUNCATE counters, effects")
-    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 2, None)
+    assert set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "2") == 2
     bench.produce(topic, [("k", "6")])
     bench.wait_for_values("2", "3", "4", "6")
     assert all(offset <= first for offset, first in places)  # else a process that ends now loses those between

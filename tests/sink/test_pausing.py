@@ -12,7 +12,7 @@ from compactory.errors import ConfigError
 from compactory.records import Partition
 from compactory_connectors.postgres.operator_log import operator_log
 from compactory_connectors.sink import Records, TransactionalSink
-from compactory_connectors.sink.operators import drop, pause, resume, retry, set_offset
+from compactory_connectors.sink.operators import drop, pause, resume, retry, set_position
 from compactory_connectors.sink.status import SinkWorker
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
@@ -83,7 +83,7 @@ def test_each_act_leaves_a_line_in_its_transaction(bench: Bench) -> None:
     assert retry(bench.sql, bench.name, by="alice") == 3
     assert drop(bench.sql, bench.name, topic, 0, 2) == 1
     assert drop(bench.sql, bench.name, topic, 0, 99) == 0
-    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 1, None)
+    assert set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "1") == 1
     pause(bench.sql, bench.name)
     pause(bench.sql, bench.name)
     resume(bench.sql, bench.name)

@@ -21,7 +21,7 @@ from compactory_sql import query
 
 from .statements import Choice, partition_offsets, selection
 
-__all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_offset", "set_position"]
+__all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_position"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +58,6 @@ def drop(connection: psycopg.Connection[Any], *chosen: Choice, by: str | None = 
     return _change(connection, chosen, "drop", by, "sink/drop", "sink/retry_waiting")
 
 
-def set_offset(
-    connection: psycopg.Connection[Any],
-    sink: str,
-    partition: Partition,
-    offset: int,
-    topic_id: str | None,
-    *,
-    by: str | None = None,
-) -> bool:
-    """Set the next offset of a partition; return False if the sink does not have the partition. Raises psycopg.Error.
-
-    Waits for a running transaction of the sink. A running sink notices the new offset and seeks.
-    """
-    target = {"sink": sink, "topic": partition.topic, "partition": partition.partition, "offset": offset}
-    with connection.transaction():
-        count = connection.execute(query("sink/set"), target | {"topic_id": topic_id}).rowcount
-        log_act(connection, "sink", "set-offset", target, count, by)
-    return count > 0
-
-
 def set_position(
     connection: psycopg.Connection[Any],
     kafka: Kafka,
@@ -87,9 +67,10 @@ def set_position(
     *,
     by: str | None = None,
 ) -> int:
-    """Set the next offset of a partition to a number, ``earliest`` or ``latest``, as `set_offset` does. Return it.
+    """Set the next offset of a partition to a number, ``earliest`` or ``latest``. Return it.
 
-    Raises ConfigError if the log does not have the offset, or the sink not the partition; Unreachable, psycopg.Error.
+    Waits for a running transaction of the sink. A running sink notices the new offset and seeks. Raises ConfigError if
+    the log does not have the offset, or the sink not the partition; Unreachable, psycopg.Error.
     """
     name = f"partition {partition.partition} of topic {partition.topic!r}"
     topic = kafka.topics([partition.topic]).get(partition.topic)
@@ -102,7 +83,11 @@ def set_position(
     offset = named[position] if position in named else int(position)
     if not start <= offset <= end:
         raise ConfigError(f"the log has offsets {start} to {end}, and not {offset}")
-    if not set_offset(connection, sink, partition, offset, topic.topic_id, by=by):
+    target = {"sink": sink, "topic": partition.topic, "partition": partition.partition, "offset": offset}
+    with connection.transaction():
+        count = connection.execute(query("sink/set"), target | {"topic_id": topic.topic_id}).rowcount
+        log_act(connection, "sink", "set-offset", target, count, by)
+    if not count:
         raise ConfigError(f"no sink {sink!r} has written {name} to this database")
     return offset
 
