@@ -11,7 +11,7 @@ import pytest
 
 from compactory.records import Partition
 from compactory_connectors.sink import Records, SinkStopped
-from compactory_connectors.sink.operators import drop, failed_records, retry, set_offset
+from compactory_connectors.sink.operators import drop, failed_records, retry, set_position
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 
@@ -165,7 +165,7 @@ def test_records_that_came_after_an_operators_order_wait_no_longer_than_those_be
 def test_records_set_aside_come_again_where_the_offset_is_set_back(bench: Bench) -> None:
     topic = set_aside(bench, ("p", "bad 1"), ("p", "2"), ("q", "3"))
     bench.sql.execute("TRUNCATE counters, effects")
-    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 0, None)
+    assert set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "0") == 0
     bench.sink(topic)
     bench.wait_for_end(topic)
     assert bench.values() == ["3"]

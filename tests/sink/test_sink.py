@@ -11,7 +11,7 @@ from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.operators import set_offset
+from compactory_connectors.sink.operators import set_position
 from compactory_connectors.sink.record import Batch
 from compactory_connectors.sink.statements import Moved, SinkTable
 from tests.sink.harness import Bench, committed
@@ -43,11 +43,11 @@ def test_the_databases_offset_decides_and_kafkas_counts_for_a_row_never_used(ben
     bench.wait_for_values(*(str(n) for n in range(4, 10)))
     assert sink.stop()
     bench.sql.execute("DELETE FROM effects WHERE value::int >= 6")
-    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 6, None)
+    assert set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "6") == 6
     sink = bench.sink(topic)
     bench.wait_for_values(*(str(n) for n in range(4, 10)))
     bench.sql.execute("DELETE FROM effects WHERE value::int >= 8")  # under a sink that runs
-    assert set_offset(bench.sql, bench.name, Partition(topic, 0), 8, None)
+    assert set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "8") == 8
     bench.produce(topic, [("k", "10")])
     bench.wait_for_values(*(str(n) for n in range(4, 11)))
     wait_until(lambda: sink.board.picture()["seeks"] == 1, what="the seek")
@@ -192,7 +192,7 @@ def test_records_read_before_a_rebalance_are_not_taken_for_those_after_it(
             found = self._inner.consume(limit, timeout)
             if not came_back and found:  # meanwhile another process had the partition, and applied two
                 came_back.append(1)
-                set_offset(bench.sql, bench.name, Partition(topic, 0), 2, None)
+                set_position(bench.sql, bench.kafka, bench.name, Partition(topic, 0), "2")
                 self._group._revoked(self._inner, [TopicPartition(topic, 0)])
                 self._group._assigned(self._inner, [TopicPartition(topic, 0)])
             return found
