@@ -53,6 +53,8 @@ class Feed:
 
     def __init__(self, servers: Processes, server: Process, directory: str, topic: str) -> None:
         self.changes: deque[tuple[Change, int]] = deque()  # with the bytes of each
+        self.count = 0
+        """The changes so far, which is the number of the newest one."""
         self.error: str | None = None
         self.has_begun = False
         """True once the server has sent changes, or waits for some."""
@@ -61,7 +63,7 @@ class Feed:
         self._path = f"{directory_path(directory)}/watch"
         self._cursor = _earlier_cursor(server.partitions(topic))
         self._bytes = 0
-        self._pages: set[asyncio.Queue[Change]] = set()
+        self._pages: set[asyncio.Queue[tuple[int, Change]]] = set()
         self.task = asyncio.create_task(self._run())
 
     def of_key(self, key: str) -> list[Change]:
@@ -73,9 +75,12 @@ class Feed:
         return [change for change, _ in list(self.changes)[-limit:]][::-1]
 
     @asynccontextmanager
-    async def followed(self) -> AsyncIterator[asyncio.Queue[Change]]:
-        """Yield a queue that gets each further change; the oldest of a full queue are dropped."""
-        queue: asyncio.Queue[Change] = asyncio.Queue(_MOST_WAITING)
+    async def followed(self, after: int) -> AsyncIterator[asyncio.Queue[tuple[int, Change]]]:
+        """Yield a queue that gets each change with a higher number; the oldest of a full queue are dropped."""
+        queue: asyncio.Queue[tuple[int, Change]] = asyncio.Queue(_MOST_WAITING)
+        numbered = enumerate((change for change, _ in self.changes), self.count - len(self.changes) + 1)
+        for item in [item for item in numbered if item[0] > after][-_MOST_WAITING:]:
+            queue.put_nowait(item)
         self._pages.add(queue)
         try:
             yield queue
@@ -115,13 +120,14 @@ class Feed:
 
     def _add(self, change: Change, size: int) -> None:
         self.changes.append((change, size))
+        self.count += 1
         self._bytes += size
         while len(self.changes) > _MOST_CHANGES or self._bytes > _MOST_BYTES:
             self._bytes -= self.changes.popleft()[1]
         for queue in self._pages:
             if queue.full():
                 queue.get_nowait()
-            queue.put_nowait(change)
+            queue.put_nowait((self.count, change))
 
 
 class Changes:

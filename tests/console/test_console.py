@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from orjson import dumps
 
 from compactory_console.app import _ACTS, _READS
 from compactory_console.rendering import _tree
-from tests.console.conftest import Running
+from tests.console.conftest import Running, follows
 from tests.source.workload import wait_until
 
 HOSTILE = ["<script>alert(1)</script>", "\u202eevil", "a\x00b", "ключ/ä?&#%", "'\"><img src=x onerror=alert(1)>"]
@@ -219,6 +220,45 @@ def test_an_outage_is_said_and_ends(running: Running) -> None:
             wait_until(lambda: f"127.0.0.1:{port} was not reached" in client.get("/").text, 10, "the outage")
             assert any(f":{port} was not reached" in line for line in lines)
         assert client.get(f"/servers/0/directories/{running.directory}").status_code == 503
+
+
+def test_no_change_is_missed_between_a_page_and_its_events(running: Running) -> None:
+    live = f"/servers/0/directories/{running.directory}/live"
+
+    def change(word: str) -> None:
+        running.topics.produce(running.directory, ("T1", dumps({"acquirerId": word})))
+
+    with running.client() as client:
+        wait_until(lambda: follows(running.console, running.directory), 20, "the feed")
+        [address] = re.findall(r'data-feed="([^"]+)"', client.get(live).text)
+        for word in ("one", "two"):
+            change(word)
+            wait_until(lambda: word in client.get(live).text, 20, "the change")  # noqa: B023
+        with client.stream("GET", address) as answer:
+            numbers, words = _events(answer.iter_lines(), 2)
+        assert words == ["one", "two"]
+        change("three")
+        wait_until(lambda: "three" in client.get(live).text, 20, "the change")
+        with client.stream("GET", address, headers={"last-event-id": numbers[0]}) as answer:
+            assert _events(answer.iter_lines(), 2)[1] == ["two", "three"]
+
+
+def _events(lines: Iterator[str], count: int) -> tuple[list[str], list[str]]:
+    """Return the ids of the next events, and the words in their rows."""
+    ids: list[str] = []
+    words: list[str] = []
+    row = ""
+    for line in lines:
+        if line.startswith("id: "):
+            ids.append(line.removeprefix("id: "))
+        elif line.startswith("data: "):
+            row += line
+        elif not line and row:
+            words.append(re.findall("one|two|three", row)[-1])
+            row = ""
+            if len(words) == count:
+                break
+    return ids, words
 
 
 def test_the_first_visit_is_small(running: Running) -> None:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from compactory.errors import ConfigError
 
 from ..call import Call
-from ..changes import Change
 from ..verdict import verdict_of_directory
 from .overview import event, event_stream
 
@@ -66,28 +65,31 @@ async def live_page(call: Call) -> Response:
         server=server,
         name=name,
         changes=[] if feed is None else feed.newest(_LIVE),
+        count=0 if feed is None else feed.count,
         error=None if feed is None else feed.error,
     )
 
 
 async def live_events(call: Call) -> Response:
-    """Return each further change of a directory as an event that has a row of the page."""
+    """Return each change of a directory after those of the page as an event, which has a row of the page."""
     server, name, _ = call.directory()
     feed = call.parts.changes.feed(server, name)
     if feed is None:
         raise ConfigError(f"{server.url} does not serve directory {name!r} now")
+    seen = call.request.headers.get("last-event-id") or call.query("after") or ""
+    after = int(seen) if seen.isdecimal() else feed.count
 
     async def events() -> AsyncIterator[bytes]:
-        async with feed.followed() as queue:
+        async with feed.followed(after) as queue:
             yield b": open\n\n"
             while True:
                 try:
-                    change: Change = await asyncio.wait_for(queue.get(), 15.0)
+                    number, change = await asyncio.wait_for(queue.get(), 15.0)
                 except TimeoutError:
                     yield b": heartbeat\n\n"
                     continue
                 row = call.parts.pages.fragment("_change.html", call.session, change=change, server=server, name=name)
-                yield event("row", row)
+                yield f"id: {number}\n".encode() + event("row", row)
 
     return event_stream(events())
 

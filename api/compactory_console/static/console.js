@@ -31,6 +31,7 @@ const follow = (address, name, element, take) => {
   const source = new EventSource(address);
   source.addEventListener(name, (event) => {
     setConnected(true);
+    if (event.lastEventId) address = address.replace(/after=\d+/, `after=${event.lastEventId}`);
     waiting = name === "content" ? [event.data] : [...waiting, event.data].slice(-500);
     flush();
     if (counter && waiting.length) counter.textContent = `${waiting.length} changes wait.`;
