@@ -223,6 +223,7 @@ def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> Non
     assert [step["step"] for step in steps] == [
         *("postgres", "table", "kafka", "http", "store", "change"),
         *TOUR,
+        *("stop", "lookups", "start", "catch up"),
     ]
     assert all(step["ok"] and step["seconds"] > 0 for step in steps)
     results = {step["step"]: step["result"] for step in steps}

@@ -33,6 +33,7 @@ from .stage import TOPIC, Stage, shipped_text
 __all__ = ["Demo"]
 
 _ROWS = 50_000
+_LOOKUPS = 1000  # while Postgres is down
 _PUBLISHED, _APPROVED, _REFUSED = "payments", "payments_approved", "payments_refused"
 
 _UP = """
@@ -60,9 +61,10 @@ class Demo:
         self._stage.stay(restart)
 
     def check(self, began: float) -> None:
-        """Tell the story. Raises StepFailed if a step fails, Ended after a signal."""
+        """Tell the story, and look up without Postgres. Raises StepFailed if a step fails, Ended after a signal."""
         try:
             self._tell_story(began)
+            self._check_outage()
         except CompactoryError as error:
             raise StepFailed(str(error)) from error
 
@@ -124,6 +126,22 @@ class Demo:
             if (entries := len(self._store[TOPIC])) != _ROWS:
                 raise StepFailed(f"a store that has just started holds {entries} of {_ROWS} entries")
             step.result = f"in this process: the start of a store with {_ROWS:,} entries"
+
+    def _check_outage(self) -> None:
+        stage = self._stage
+        with stage.step("stop", "stopping Postgres") as step:
+            stage.postgres.stop()
+            step.result = "Postgres is down"
+        with stage.step("lookups", "looking up without Postgres") as step:
+            if any(self._entries.get(f"T{n}").value["terminalId"] != f"T{n}" for n in range(1, _LOOKUPS + 1)):
+                raise StepFailed("a lookup answered with another terminal")
+            step.result = f"{_LOOKUPS} lookups over HTTP are answered"
+        with stage.step("start", "starting Postgres") as step:
+            stage.postgres.start()
+            step.result = "Postgres is back"
+        with stage.step("catch up", "UPDATE in Postgres") as step:
+            self._change("T4242", "B43")
+            step.result = "a new change arrived: the source came back by itself"
 
     def _change(self, terminal: str, acquirer: str) -> float:
         """Change a row, wait until server and store have it, return the seconds from commit to HTTP answer."""
