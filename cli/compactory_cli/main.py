@@ -7,19 +7,7 @@ import sys
 import typer
 from typer.core import TyperGroup
 
-from .commands import (
-    directories,
-    errors,
-    jobs,
-    outbox,
-    process,
-    serve,
-    sink,
-    source,
-    sql,
-    topic,
-    verify,
-)
+from .commands import directories, errors, jobs, outbox, process, serve, sink, source, sql, topic, verify
 from .commands.spark import command as spark
 from .context.flags import App, root
 from .demo import command as demo

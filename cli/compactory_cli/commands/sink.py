@@ -15,13 +15,7 @@ from ..context.flags import App, LogLevel, argument, flag, option
 from ..context.session import Providers, all_of, begin, connected, provider_files, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
 from ..views.tables import Column, Table, bold, failed_columns, print_tables, red_if_any, time_text
-from ..views.terminal import (
-    answer,
-    counted,
-    number,
-    print_count,
-    warn,
-)
+from ..views.terminal import answer, counted, number, print_count, warn
 from .operators import By, add_log, add_pausing, show_failed, table_of_pauses
 
 if TYPE_CHECKING:
