@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -30,8 +30,7 @@ _CLOSE_SECONDS = 5.0  # seconds that closing the store may take before the proce
 class Server:
     """An HTTP server over a store, which it starts and closes. A single thread calls ``run``.
 
-    ``loading`` is a context that the loading thread enters while the store starts. ``mounted`` is a path and another
-    ASGI application, which answers the requests below it.
+    ``mounted`` is a path and another ASGI application, which answers the requests below it.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class Server:
         *,
         access: Access,
         options: ServerOptions | None = None,
-        loading: AbstractContextManager[object] | None = None,
         mounted: tuple[str, Any] | None = None,
     ) -> None:
         options = options or ServerOptions()
@@ -48,7 +46,6 @@ class Server:
         self.app.writes.servers = options.servers
         self._store = store
         self._advertised = options.advertised
-        self._loading = loading or nullcontext()
         self._uvicorn = _DrainingServer(self.app, options, self.app if mounted is None else Mounted(self.app, *mounted))
         self._failure: BaseException | None = None
         self._stop_requested = threading.Event()
@@ -74,9 +71,8 @@ class Server:
 
     def _load(self) -> None:
         try:
-            with self._loading:
-                self.app.writes.check()
-                self._store.start()
+            self.app.writes.check()
+            self._store.start()
             while not self._start_writes() and not self._stop_requested.wait(_RETRY_SECONDS):
                 pass
         except StoreClosed:

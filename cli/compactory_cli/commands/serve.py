@@ -48,8 +48,6 @@ def serve(
     from compactory_api.server import Server
     from compactory_mastered.rules import rule_problems
 
-    from ..views.progress import LoadingLine
-
     problems = Problems()
     chosen = problems.of(partial(configuration.chosen, names or (), "serve")) or []
     directories = [configuration.directory(name) or Directory(name) for name in chosen]
@@ -64,7 +62,6 @@ def serve(
     assert access is not None
     with place.bind() as bound:
         url = f"http://{Listen(place.host, bound.getsockname()[1])}"
-        line = LoadingLine("loading")
         mounted = None
         if with_console:
             from compactory_console import Console
@@ -72,16 +69,9 @@ def serve(
             options = _console_options(configuration, place.host, (), prefix=_CONSOLE)
             mounted = _CONSOLE, Console(replace(options, servers=[url, *options.servers]))
         server = Server(
-            GlobalStore(
-                kafka.properties(),
-                directories,
-                backend=configuration.backend,
-                on_progress=line.update,
-                **configuration.store_options,
-            ),
+            GlobalStore(kafka.properties(), directories, backend=configuration.backend, **configuration.store_options),
             access=access,
             options=replace(configuration.server_options, drain=drain),
-            loading=line,
             mounted=mounted,
         )
         structlog.get_logger("compactory.api").info("listening", url=url)

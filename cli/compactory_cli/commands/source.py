@@ -101,8 +101,6 @@ def _run_sources(
     from compactory_connectors.source.runtime.source import Source
     from compactory_connectors.source.runtime.worker import SourceWorker
 
-    from ..views.progress import ProgressLines, lines_of_loads
-
     sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
     failures: list[BaseException] = []
     with stopping() as stop:
@@ -116,11 +114,11 @@ def _run_sources(
 
         threads = [threading.Thread(target=run, args=(source,), daemon=True) for source in sources]
         workers = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
-        with health(workers), ProgressLines() as lines:
+        with health(workers):
             for thread in threads:
                 thread.start()
             while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
-                lines.show(lines_of_loads(source.status() for source in sources))
+                pass
             deadline = time.monotonic() + _GRACE
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -8,9 +8,10 @@ from typing import Any
 
 from compactory import Directory, GlobalStore
 from compactory.errors import ConfigError
+from compactory.loading import Loading
 from compactory.nearest import nearest
 
-from ..views.progress import LoadingLine
+from ..views.terminal import error_output
 from .configuration import Configuration
 
 __all__ = ["read", "resolve"]
@@ -40,10 +41,13 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
     """
     to_read = list(directories)
     topics = ", ".join(sorted({directory.topic for directory in to_read}))
-    line = LoadingLine(f"reading {topics}")
     properties = configuration.kafka().properties()
-    store = GlobalStore(properties, to_read, on_progress=line.update, unusable_directory="serve")
-    with line:
+    with error_output().status(f"reading {topics}") as status:
+
+        def show(loading: Loading) -> None:
+            status.update(f"reading {topics}: {loading}")
+
+        store = GlobalStore(properties, to_read, on_progress=show, unusable_directory="serve")
         store.start()
     try:
         yield store
