@@ -38,7 +38,7 @@ class Served:
         return self._log.read_text() if self._log.exists() else ""
 
     def _port(self) -> int:
-        match = re.search(r'"url": "http://127\.0\.0\.1:(\d+)"', self.log)
+        match = re.search(r'"url":"http://127\.0\.0\.1:(\d+)"', self.log)
         return int(match[1]) if match else 0
 
     def wait_ready(self) -> None:
