@@ -131,7 +131,7 @@ def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monk
 
     monkeypatch.setattr(Wakeup, "sleep_for", sleep_after_a_commit)
     bench.start(poll_interval_ms=3_600_000)
-    bench.wait_for_records(2, timeout=10)
+    bench.wait_for_records(2)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
