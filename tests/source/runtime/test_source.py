@@ -97,11 +97,11 @@ def test_an_adopted_table_wakes_the_source(bench: Bench) -> None:
     bench.start(poll_interval_ms=3_600_000, soft_delete=True)
     bench.wait_for_records(1)
     bench.add("T2")
-    bench.wait_for_records(2, timeout=5)
+    bench.wait_for_records(2)
     bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 1")
-    assert bench.wait_for_records(3, timeout=5)[-1] == (b"1", None)
+    assert bench.wait_for_records(3)[-1] == (b"1", None)
     bench.sql.execute("DELETE FROM terminal_acquirer WHERE id = 1")
-    bench.wait_for_records(4, timeout=5)
+    bench.wait_for_records(4)
 
 
 def test_a_writer_that_saw_the_source_awake_is_not_missed(bench: Bench) -> None:
@@ -113,9 +113,9 @@ def test_a_writer_that_saw_the_source_awake_is_not_missed(bench: Bench) -> None:
         bench.start(poll_interval_ms=3_600_000)
         bench.wait_for_records(1)
         bench.add("T3")
-        bench.wait_for_records(2, timeout=5)
+        bench.wait_for_records(2)
         writer.commit()
-    bench.wait_for_records(3, timeout=5)
+    bench.wait_for_records(3)
 
 
 def test_a_commit_just_before_the_source_sleeps_is_not_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

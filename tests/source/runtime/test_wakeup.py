@@ -65,7 +65,7 @@ def test_a_connection_that_is_ended_is_noticed_at_once(bench: Bench) -> None:
     bench.sql.execute("SELECT pg_terminate_backend(%s)", [pid])
     wait_until(lambda: sleepers(bench) not in ([], [pid]), what="another session's sleep")
     bench.add("T2")
-    bench.wait_for_records(2, timeout=5)
+    bench.wait_for_records(2)
 
 
 @pytest.mark.usefixtures("soon")
@@ -80,7 +80,7 @@ def test_writers_that_do_not_notify_are_polled(bench: Bench, lost: str) -> None:
             f"CREATE OR REPLACE FUNCTION compactory.wake_source() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
         )
     bench.add("T2")
-    bench.wait_for_records(2, timeout=10)
+    bench.wait_for_records(2)
 
 
 def test_writers_of_a_busy_table_need_not_notify(bench: Bench) -> None:
@@ -108,7 +108,7 @@ def test_two_sources_of_one_table_are_both_woken(bench: Bench) -> None:
     polls = other.source.status().tables[0].polls_total
     for number in range(2, 5):
         bench.add(f"T{number}")
-        bench.wait_for_records(number, timeout=5)
+        bench.wait_for_records(number)
         wait_until(lambda number=number: other.source.status().tables[0].rows_total == number, 5, "the other's row")
     assert other.source.status().tables[0].polls_total < polls + 12
 
@@ -148,7 +148,7 @@ def test_a_commit_before_a_source_listens(
     first(monkeypatch, "sleep_for", lambda: bench.add("T2"))
     bench.start(poll_interval_ms=HOUR)
     bench.wait_for_records(1)
-    bench.wait_for_records(2, timeout=5)
+    bench.wait_for_records(2)
 
 
 def test_a_silent_commit_before_another_source_sleeps(
@@ -165,7 +165,7 @@ def test_a_silent_commit_before_another_source_sleeps(
         first(monkeypatch, "_sleepers", end_and_sleep)
         bench.start(poll_interval_ms=HOUR)
         bench.wait_for_records(1)
-        bench.wait_for_records(2, timeout=5)
+        bench.wait_for_records(2)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -189,9 +189,9 @@ def test_another_source_that_sleeps_no_more(
     bench.add("T2")
     if again:
         lock(neighbour)
-    bench.wait_for_records(2, timeout=5)
+    bench.wait_for_records(2)
     bench.add("T3")
-    bench.wait_for_records(3, timeout=5)
+    bench.wait_for_records(3)
 
 
 def test_a_table_that_is_made_again_while_the_source_sleeps(bench: Bench) -> None:
@@ -314,7 +314,7 @@ def test_a_queue_that_fills_makes_no_writer_fail(short_queue: str, kafka: str, u
             with pytest.raises(psycopg.Error, match="NOTIFY queue"):
                 _fill_queue(bench)
             bench.add("T2")
-            bench.wait_for_records(2, timeout=10)
+            bench.wait_for_records(2)
         wait_until(lambda: sleepers(bench), 20, "sleep")
     finally:
         bench.close()
