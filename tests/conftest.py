@@ -40,6 +40,8 @@ _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
 _WITH_OWN_KAFKA = (  # and so is a Kafka to be harmed
     "tests/source/runtime/test_between_parts.py",
+    "tests/source/runtime/test_lease.py",
+    "tests/source/test_killed_source.py",
     "tests/store/ingest/test_interruptions.py",
     "tests/store/ingest/test_start_stale.py",
     "tests/store/ingest/test_waiting.py",

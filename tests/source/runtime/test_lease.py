@@ -36,6 +36,9 @@ from tests.source.mortal import STEPS
 from tests.source.workload import wait_until
 from tests.stack.freezing import frozen
 
+# an open transaction of a dead source keeps other sources from reading the offsets, until Kafka ends it
+pytestmark = pytest.mark.usefixtures("own_kafka")
+
 TAKEOVER = 15.0  # seconds; 5 are promised to a source that gets the processor when it wants it
 """Seconds within which a standby has taken over."""
 
