@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from compactory_cli.stack.maven import KAFKA_VERSION
+
 __all__ = ["conditions", "load"]
 
 _PACKAGES = ("confluent-kafka", "orjson", "rocksdict", "ktables", "aiokafka")
-_POMS = {
-    "Kafka Streams": ("benchmarks/java/pom.xml", "kafka-streams"),
-    "Apache Kafka": ("cli/compactory_cli/stack/pom.xml", "kafka_2.13"),
-}
+_POMS = {"Kafka Streams": ("benchmarks/java/pom.xml", "kafka-streams")}
 _ROOT = Path(__file__).parents[1]
 
 
@@ -34,6 +33,7 @@ def conditions() -> dict[str, Any]:
             "Python": platform.python_version(),
             **_packages(),
             **_jars(),
+            "Apache Kafka": KAFKA_VERSION,
             "Java": _java(),
         },
     }

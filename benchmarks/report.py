@@ -82,7 +82,7 @@ def _conditions(run: Mapping[str, Any], latest: Mapping[str, Mapping[str, Any]])
     )
     yield (
         f"- Machine: {machine}; load average {min(loads):.1f} to {max(loads):.1f} while measuring\n"
-        f"- Versions: {versions}"
+        f"- Versions of the newest run: {versions}"
     )
     if median(each["load"][0] for each in latest.values()) > run["cores"]:
         yield "**The machine was busy with other work: take these figures for the harness at work, not for results.**"
