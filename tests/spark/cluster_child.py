@@ -101,7 +101,7 @@ def await_file(file: Path) -> None:
 
 
 def twice(folder: Path, name: str) -> Task:
-    """Return a task whose first partition runs twice at a time: its first attempt waits until another one begins."""
+    """Return a task that Spark runs twice for the first partition: the first attempt waits until the second begins."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()

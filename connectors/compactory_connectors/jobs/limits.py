@@ -209,7 +209,7 @@ def remove_limit(
     tenant: str | None = None,
     by: str | None = None,
 ) -> bool:
-    """Remove the limit that an operator has set; what handlers declare counts again. Return False if there was none.
+    """Remove the limit that an operator has set; that of a handler counts again. Return False if there was none.
 
     Raises ConfigError if not exactly one of type, group and tenant is given, psycopg.Error.
     """

@@ -97,7 +97,7 @@ class Membership:
         self._expired.update(row[0] for row in connection.execute(query("jobs/orphans")))
 
     def _resume(self, connection: WatchedConnection, executor: int) -> bool:
-        """Go on as this executor, and return jobs whose claim was lost. Return False if its lease has expired."""
+        """Go on as this executor, and return jobs whose claim was lost. Return False if the lease has expired."""
         session = _name_session(connection, executor)
         if not self._renew(connection):
             return False

@@ -84,7 +84,7 @@ class KafkaTarget:
 
     @property
     def columns(self) -> Sequence[TargetColumn]:
-        """The fields of its records: a load fills all of them. Raises ConfigError where others write the topic."""
+        """The fields of the topic's records; a load fills all. Raises ConfigError if others write the topic."""
         refuse_owned(self._kafka, self._directory.topic)
         if self._server is None:
             refuse_mastered(self._kafka, self._directory.topic)

@@ -140,9 +140,9 @@ class TopicFolder:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as that is possible within a second; the rest goes at the next start.
+    """Remove a folder and its contents, within about a second. The next start removes what is left.
 
-    RocksDB may write files meanwhile: a database ends after its last iterator, which may be dropped at this moment.
+    RocksDB may write files into the folder meanwhile: a database ends after its last iterator, which may end just now.
     """
     for _ in range(_REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
